@@ -54,7 +54,7 @@ class Work(TorchDispatchMode):
 
 @dataclass(frozen=True)
 class Rates:
-    """What a machine does in a second.
+    """The work that a machine does in a second.
 
     Attributes:
         launches: Operations that it starts.
@@ -108,7 +108,7 @@ def bounds(step: Callable[[], object], device: str) -> dict[str, Any]:
     if not work.operations:
         return {}
     machine = rates(device)
-    least = {
+    seconds_by_reason = {
         "launches": work.operations / machine.launches,
         "bytes": work.bytes / machine.bytes,
         "flops": sum(
@@ -116,10 +116,10 @@ def bounds(step: Callable[[], object], device: str) -> dict[str, Any]:
             for dtype, count in work.flops.items()
         ),
     }
-    decisive = max(least, key=lambda reason: least[reason])
+    decisive = max(seconds_by_reason, key=lambda reason: seconds_by_reason[reason])
     return {
         "operations": work.operations,
-        **{f"{reason}_ms": 1e3 * seconds for reason, seconds in least.items()},
-        "bound_ms": 1e3 * least[decisive],
+        **{f"{reason}_ms": 1e3 * seconds for reason, seconds in seconds_by_reason.items()},
+        "bound_ms": 1e3 * seconds_by_reason[decisive],
         "bound_by": decisive,
     }

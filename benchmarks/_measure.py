@@ -109,11 +109,11 @@ def interleaved(
         if sum(load <= QUIET for load, _ in measured) == rounds:
             break
     quietest = sorted(measured, key=lambda entry: entry[0])[:rounds]
-    found: dict[str, Timing] = {}
+    timings: dict[str, Timing] = {}
     for name in rivals:
-        whole, enqueueing = zip(*(times[name] for _, times in quietest), strict=True)
-        found[name] = Timing(whole, quietest[-1][0], enqueueing)
-    return found
+        total, enqueueing = zip(*(times[name] for _, times in quietest), strict=True)
+        timings[name] = Timing(total, quietest[-1][0], enqueueing)
+    return timings
 
 
 def timed(
@@ -122,9 +122,9 @@ def timed(
     """Rows of rivals that are timed in rounds, with the ratios of their times to a reference's."""
     times = interleaved(rivals, **options)
     return [
-        {"what": name, **one.as_record()}
-        | ({ratio: one.ratio_to(times[reference])} if reference else {})
-        for name, one in times.items()
+        {"what": name, **timing.as_record()}
+        | ({ratio: timing.ratio_to(times[reference])} if reference else {})
+        for name, timing in times.items()
     ]
 
 
@@ -136,10 +136,12 @@ def _finish(device: str) -> None:
 def _busy_elsewhere() -> float:
     """Processor seconds since a fixed time, without those of this process and its children."""
     system, process = psutil.cpu_times(), psutil.Process()
-    own = process.cpu_times()
-    ours = own.user + own.system
+    process_times = process.cpu_times()
+    ours = process_times.user + process_times.system
     # Add children that have ended, then those that are still running.
-    ours += getattr(own, "children_user", 0.0) + getattr(own, "children_system", 0.0)
+    ours += getattr(process_times, "children_user", 0.0) + getattr(
+        process_times, "children_system", 0.0
+    )
     for child in process.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             times = child.cpu_times()
@@ -151,7 +153,7 @@ def _busy_elsewhere() -> float:
 def compare(
     builds: Mapping[str, Build], *, device: str, rounds: int, tiny: bool = False
 ) -> tuple[dict[str, Row], dict[str, Timing]]:
-    """Build rivals and time those that work; the exception of another is the ``error`` in its row.
+    """Build rivals and time those that work; an exception becomes the ``error`` of the rival's row.
 
     A row has ``ms`` and ``host_ms``, the part until the calls have returned, and what bounds the
     time from below (:mod:`benchmarks._bounds`). On CUDA it also has ``peak_mib``, the peak memory
@@ -216,7 +218,7 @@ def _waits(step: Step) -> int:
             step()
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    return sum("called a synchronizing" in str(one.message) for one in heard)
+    return sum("called a synchronizing" in str(warning.message) for warning in heard)
 
 
 def _make_workspaces(device: str) -> None:

@@ -32,7 +32,7 @@ TARGETS = (
     # Sums of up to four million products in float32, in a different order.
     Target("analysis", ".*", "largest_relative_difference", high=1e-3),
 )
-"""What a user feels: the speed and memory of models, before those of single layers."""
+"""The speed and memory of models, which a user feels, before those of single layers."""
 
 
 def text(path: Path) -> str:
@@ -43,17 +43,22 @@ def text(path: Path) -> str:
 def read_rows(out: Path, name: str) -> list[dict[str, Any]]:
     """The rows that a benchmark has stored, with their part."""
     content = json.loads(text(out / f"{name}.json") or "{}")
-    return [{"part": part, **row} for part, found in content.items() for row in found["rows"]]
+    return [{"part": part, **row} for part, table in content.items() for row in table["rows"]]
 
 
 def report(machine: dict[str, Any], endings: dict[str, str | None], out: Path) -> str:
     """The page: the machine, whether each target was reached, and what failed."""
-    known = {k: v for k, v in machine.items() if v is not None and not isinstance(v, dict)}
-    known |= machine.get("packages", {})
-    lines = [f"# {machine['card']}", "", *(f"- {name}: {value}" for name, value in known.items())]
+    facts = {k: v for k, v in machine.items() if v is not None and not isinstance(v, dict)}
+    facts |= machine.get("packages", {})
+    lines = [f"# {machine['card']}", "", *(f"- {name}: {value}" for name, value in facts.items())]
     rows = {name: read_rows(out, name) for name in endings}
     if "rehearsal" not in machine:
-        judged = [verdict for found in rows.values() for row in found for verdict in _judge(row)]
+        judged = [
+            verdict
+            for rows_of_part in rows.values()
+            for row in rows_of_part
+            for verdict in _judge(row)
+        ]
         reached = sum("| reached |" in verdict for verdict in judged)
         lines += ["", f"## Targets: {reached} of {len(judged)} reached", ""]
         lines += [
@@ -82,13 +87,19 @@ def _where(row: dict[str, Any]) -> str:
 def _judge(row: dict[str, Any]) -> Iterator[str]:
     """Lines of the table of targets for a row."""
     for target in TARGETS:
-        found = row.get(target.column)
-        if found is None or target.part != row["part"]:
+        measured = row.get(target.column)
+        if measured is None or target.part != row["part"]:
             continue
         if re.fullmatch(target.rows, _where(row)):
             bound = f"≥ {target.low:g}" if target.high == float("inf") else f"≤ {target.high:g}"
-            verdict = "reached" if target.low <= found <= target.high else "**not reached**"
-            cells = [_where(row), f"{target.column} {bound}", f"{found:.4g}", verdict, _time(row)]
+            verdict = "reached" if target.low <= measured <= target.high else "**not reached**"
+            cells = [
+                _where(row),
+                f"{target.column} {bound}",
+                f"{measured:.4g}",
+                verdict,
+                _time(row),
+            ]
             yield f"| {' | '.join(cells)} |"
 
 

@@ -68,20 +68,20 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
 
 def environment(packages: Sequence[str]) -> dict[str, Any]:
     """Date, processor, threads, load, and versions of this package and the named ones."""
-    made = manifest(grid={}, seed=None)
-    dirty = "-dirty" if made["git_dirty"] else ""
+    origin = manifest(grid={}, seed=None)
+    dirty = "-dirty" if origin["git_dirty"] else ""
     return {
-        "date": made["created"].partition("T")[0],
-        "commit": made["git_commit"] and made["git_commit"][:7] + dirty,
-        "python": made["python"],
-        "system": f"{platform.system()} {made['machine']}",
+        "date": origin["created"].partition("T")[0],
+        "commit": origin["git_commit"] and origin["git_commit"][:7] + dirty,
+        "python": origin["python"],
+        "system": f"{platform.system()} {origin['machine']}",
         "cpu": _cpu_model(),
-        "cpu_cores": {"logical": made["cores"], "physical": psutil.cpu_count(logical=False)},
+        "cpu_cores": {"logical": origin["cores"], "physical": psutil.cpu_count(logical=False)},
         "load_average_1min": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "torch_threads": torch.get_num_threads(),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "packages": {"loca-theory": made["version"]}
+        "packages": {"loca-theory": origin["version"]}
         | {name: library_version(name) for name in packages},
     }
 
@@ -113,8 +113,8 @@ def card() -> dict[str, Any]:
     """The machine with its card; if nothing can be measured, the reason as ``refused``."""
     try:
         if torch.version.cuda is None:
-            msg = f"torch {torch.__version__} is built without CUDA; install a build with it"
-            return {"refused": msg}
+            reason = f"torch {torch.__version__} is built without CUDA; install a build with it"
+            return {"refused": reason}
         torch.cuda.init()  # says what is wrong with the card or its driver
         x = torch.ones(64, 64, device="cuda")
         first = float(torch.fft.rfft2(x @ x)[0, 0].real)
@@ -123,11 +123,11 @@ def card() -> dict[str, Any]:
     except Exception as error:  # an old driver, no kernel image, no memory
         line = str(error).strip().partition("\n")[0]
         return {"refused": f"the card cannot be used by torch {torch.__version__}: {line}"}
-    found = torch.cuda.get_device_properties(0)
+    properties = torch.cuda.get_device_properties(0)
     return {
-        "card": found.name,
-        "compute capability": f"{found.major}.{found.minor}",
-        "memory, GiB": round(found.total_memory / 2**30, 1),
+        "card": properties.name,
+        "compute capability": f"{properties.major}.{properties.minor}",
+        "memory, GiB": round(properties.total_memory / 2**30, 1),
         "CUDA": torch.version.cuda,
         **environment(("torch", "triton", "numpy", "scipy", "peft", "transformers", "cupy")),
     }

@@ -168,10 +168,10 @@ def layer_step(layer: Layer, model: Any, device: str, optimizer: Any = None) -> 
 def network(model: Model) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor | None]:
     """Make a model with random weights, its inputs, and labels if it is a classifier."""
     torch.manual_seed(0)
-    made, inputs, labels = _network(model)
+    model_of_load, inputs, labels = _network(model)
     dtype = getattr(torch, model.dtype)
     inputs = {k: v.to(dtype) if v.is_floating_point() else v for k, v in inputs.items()}
-    return made.to(dtype), inputs, labels
+    return model_of_load.to(dtype), inputs, labels
 
 
 def _network(model: Model) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor | None]:
@@ -179,9 +179,9 @@ def _network(model: Model) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor |
 
     count, tokens = model.load
     if model.name.startswith("RoBERTa"):
-        made: Any = hf.RobertaForSequenceClassification(hf.RobertaConfig(vocab_size=50265))
+        built: Any = hf.RobertaForSequenceClassification(hf.RobertaConfig(vocab_size=50265))
         inputs = {"input_ids": torch.randint(10, 50265, model.load)}
-        return made, inputs, torch.randint(0, 2, (count,))
+        return built, inputs, torch.randint(0, 2, (count,))
     if model.name.startswith("MiniLM"):
         shape = hf.BertConfig(
             hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536
@@ -196,13 +196,13 @@ def _network(model: Model) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor |
         return hf.LlamaModel(config), {"input_ids": torch.randint(0, 1000, model.load)}, None
     labels = dict(enumerate("abcdefghij"))
     side = 16 * math.isqrt(tokens - 1)
-    made = hf.ViTForImageClassification(hf.ViTConfig(id2label=labels, image_size=side))
+    built = hf.ViTForImageClassification(hf.ViTConfig(id2label=labels, image_size=side))
     inputs = {"pixel_values": torch.randn(count, 3, side, side)}
-    return made, inputs, torch.randint(0, len(labels), (count,))
+    return built, inputs, torch.randint(0, len(labels), (count,))
 
 
 def training_step(
-    made: Any,
+    module: Any,
     inputs: dict[str, torch.Tensor],
     labels: torch.Tensor | None,
     optimizer: torch.optim.Optimizer | None,
@@ -215,7 +215,7 @@ def training_step(
     def step() -> None:
         if optimizer is not None:
             optimizer.zero_grad()
-        output = made(**inputs)
+        output = module(**inputs)
         if labels is None:
             loss = output.last_hidden_state.float().square().mean()
         else:
@@ -228,20 +228,20 @@ def training_step(
 
 
 def model_step(
-    made: Any, inputs: dict[str, torch.Tensor], labels: torch.Tensor | None, device: str
+    module: Any, inputs: dict[str, torch.Tensor], labels: torch.Tensor | None, device: str
 ) -> Step:
     """Make a training step of the parameters that are not frozen.
 
     If all are frozen, the gradient is propagated to the embeddings, as with any adapter.
     """
-    parameters = trained(made.train())
+    parameters = trained(module.train())
     if parameters:
         optimizer = torch.optim.AdamW(parameters, lr=1e-4)
-        return training_step(made, inputs, labels, optimizer, device)
-    made.get_input_embeddings().register_forward_hook(
+        return training_step(module, inputs, labels, optimizer, device)
+    module.get_input_embeddings().register_forward_hook(
         lambda _, __, output: output.requires_grad_(requires_grad=True)
     )
-    return training_step(made, inputs, labels, None, device)
+    return training_step(module, inputs, labels, None, device)
 
 
 def trained(model: nn.Module) -> Sequence[nn.Parameter]:

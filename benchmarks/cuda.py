@@ -89,9 +89,9 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 def command_of(part: Part, out: Path, *, rehearse: bool) -> list[str]:
     """The command line of a part."""
     if part.arguments:
-        more = ["--device", "cpu", "--tiny"] if rehearse else ["--device", "cuda"]
+        device_options = ["--device", "cpu", "--tiny"] if rehearse else ["--device", "cuda"]
         out_file = str(out / f"{part.name}.json")
-        return [sys.executable, "-m", *part.arguments, *more, "--out", out_file]
+        return [sys.executable, "-m", *part.arguments, *device_options, "--out", out_file]
     # Tests of the code that the benchmarks run come first.
     files = [
         str(path.relative_to(ROOT))
@@ -108,7 +108,7 @@ def command_of(part: Part, out: Path, *, rehearse: bool) -> list[str]:
 
 def allowance(left: float, part: Part, after: Sequence[Part]) -> float:
     """Seconds for a part: those not needed by later parts, but at least its own time."""
-    return max(left - sum(one.seconds for one in after), min(part.seconds, left))
+    return max(left - sum(later.seconds for later in after), min(part.seconds, left))
 
 
 def run_parts(
@@ -125,7 +125,7 @@ def run_parts(
 
 
 def _ask_card(out: Path, *, rehearse: bool) -> dict[str, Any]:
-    """The machine; in a process of its own, since a card may not answer or allow one process."""
+    """The machine; in a process of its own, because a card may hang or allow only one process."""
     if rehearse:
         return {"card": "A rehearsal on the CPU", "rehearsal": True}
     log = out / "card.log"
@@ -133,8 +133,7 @@ def _ask_card(out: Path, *, rehearse: bool) -> dict[str, Any]:
     refused = f"the card's process {ending}"
     machine = {"refused": refused} if ending else json.loads(text(log).splitlines()[-1])
     if "refused" in machine:
-        msg = f"nothing was measured: {machine['refused']}"
-        raise click.ClickException(msg)
+        raise click.ClickException(f"nothing was measured: {machine['refused']}")
     return machine
 
 
@@ -154,8 +153,9 @@ def main(out: Path, minutes: float, rehearse: bool) -> None:
     # A process that is killed because it hangs should not spend minutes on a core dump.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if (out / TABLE).exists():
-        msg = f"{out} holds the results of an earlier run; name another folder"
-        raise click.ClickException(msg)
+        raise click.ClickException(
+            f"{out} holds the results of an earlier run; name another folder"
+        )
     out.mkdir(parents=True, exist_ok=True)
     out = out.resolve()
     machine = _ask_card(out, rehearse=rehearse)

@@ -53,7 +53,7 @@ def measure_simulation(
     size: int, ranks: tuple[int, ...], names: tuple[str, ...], draws: int, on_cpu: bool, device: str
 ) -> list[Row]:
     """Simulate one load on the device and perhaps on the CPU."""
-    one = Runner(jobs=1)
+    runner = Runner(jobs=1)
     simulation = Simulation(
         shapes=squares([size]),
         ranks=ranks,
@@ -62,23 +62,23 @@ def measure_simulation(
         draws=draws,
         sampler=Sampler.DENSE,
     )
-    there = simulation.on_device(device)
+    on_device = simulation.on_device(device)
     row: Row = {"draws": draws, "methods": len(names)}
     if on_cpu:
-        replace(there, draws=1).run(one)  # plans, workspaces and tables of indices
+        replace(on_device, draws=1).run(runner)  # plans, workspaces and tables of indices
     before = _begin(device)
     start = time.perf_counter()
-    found = there.run(one).rows
+    rows = on_device.run(runner).rows
     row["s"] = time.perf_counter() - start
     if device.startswith("cuda"):
         peak = torch.cuda.max_memory_allocated() - before
         row |= {"peak_mib": peak / 2**20, "peak_matrices": peak / (8 * size**2)}
     if on_cpu:
         start = time.perf_counter()
-        expected = simulation.run(one).rows
+        expected = simulation.run(runner).rows
         row["cpu_s"] = time.perf_counter() - start
         row["speed_over_thread"] = row["cpu_s"] / row["s"]
-        pairs = zip(found, expected, strict=True)
+        pairs = zip(rows, expected, strict=True)
         row["largest_difference"] = max(abs(a.error - b.error) for a, b in pairs)
     return [row]
 
@@ -99,13 +99,13 @@ def measure_analysis(index: int, shape: tuple[int, int], device: str, *, tiny: b
         if device != "cpu":  # the first call on a device creates plans and workspaces
             _analysed(paths, ranks, device)
         start = time.perf_counter()
-        found = _analysed(paths, ranks, device)
+        analysed = _analysed(paths, ranks, device)
         middle = time.perf_counter()
         expected = _analysed(paths, ranks, "cpu")
         end = time.perf_counter()
 
     def apart(name: str) -> float:
-        ours, theirs = found.get(name, math.nan), expected[name]
+        ours, theirs = analysed.get(name, math.nan), expected[name]
         if ours == theirs or (math.isnan(ours) and math.isnan(theirs)):
             return 0.0
         difference = abs(ours - theirs) / max(abs(theirs), 1e-6)
@@ -141,12 +141,12 @@ def _analysed(paths: tuple[str, str], ranks: tuple[int, ...], device: str) -> di
     """Analyse a pair with a single matrix, and return its numbers by name."""
     result = analyze(*paths, ranks=ranks, device=device)
     (row,) = result.matrices
-    found = {name: value for name, value in vars(row).items() if isinstance(value, float)}
+    values = {name: value for name, value in vars(row).items() if isinstance(value, float)}
     for error in result.errors:
         for key in ("error", "iid_error", "shuffled_error", "spectral_error"):
             if (value := getattr(error, key)) is not None:
-                found[f"{key} of {error.method} at r = {error.r}"] = value
-    return found
+                values[f"{key} of {error.method} at r = {error.r}"] = value
+    return values
 
 
 @click.command()

@@ -40,7 +40,7 @@ from loca_theory.expressivity.laws.order_statistics import expected_top_sum
 
 PACKAGES = ("numpy", "scipy", "torch", "pandas", "click", "rich")
 _SIZE, _RANKS = 4096, range(8, 33)
-# What an exact answer imports of other packages.
+# The modules of other packages that an exact answer imports.
 _EXACT_IMPORTS = (
     "import numpy, scipy.fft, scipy.linalg, scipy.optimize, scipy.special, joblib, psutil, "
     "threadpoolctl"
@@ -48,7 +48,7 @@ _EXACT_IMPORTS = (
 
 
 def measure_exact() -> list[dict[str, Any]]:
-    """Measure all exact errors together, and one value of D compared with adaptive quadrature."""
+    """Measure all exact errors together, and one of LoCA compared with adaptive quadrature."""
     methods = ("printed line", "LoCA", "Fourier", "Fourier pairs", "upper bound", "lower bound")
 
     def ours() -> None:
@@ -129,8 +129,8 @@ def measure_sampler() -> list[dict[str, Any]]:
                 rng.standard_normal((300, 300)), compute_uv=False
             )
         with threadpool_limits(1):
-            found = timed(rivals, "ours (draw and eigenvalues)", "ratio_to_ours")
-        rows += [{"K": size, **row} for row in found]
+            timings = timed(rivals, "ours (draw and eigenvalues)", "ratio_to_ours")
+        rows += [{"K": size, **row} for row in timings]
     return rows
 
 

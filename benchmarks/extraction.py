@@ -1,4 +1,4 @@
-"""What it costs to look inside rounding cells.
+"""The cost of looking inside rounding cells.
 
 Run from the checkout: ``python -m benchmarks.extraction [--quick] [--out FILE.json]``.
 
@@ -63,46 +63,48 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def rows(known: Row, rivals: dict[str, Step], reference: str, rounds: int) -> list[Row]:
+def rows(settings: Row, rivals: dict[str, Step], reference: str, rounds: int) -> list[Row]:
     """Times relative to a reference, and the largest memory in float32 matrices."""
     memory: dict[str, float] = {}
     with one_thread():
         for name, step in rivals.items():
             with _peak() as peak:
                 step()
-            memory[name] = peak.bytes / (4 * known["p"] * known["q"])
+            memory[name] = peak.bytes / (4 * settings["p"] * settings["q"])
         times = timed(rivals, reference, rounds=rounds, attempts=1)
-    return [known | row | {"memory, matrices": memory[row["what"]]} for row in times]
+    return [settings | row | {"memory, matrices": memory[row["what"]]} for row in times]
 
 
 def measure_extract(shapes: tuple[tuple[int, int], ...], rounds: int) -> list[Row]:
     """Extraction inside the cells, relative to that without them."""
-    found = list[Row]()
+    measured = list[Row]()
     for (p, q), kind in product(shapes, ("merged LoRA", "full")):
         base, tuned = pair((p, q), kind)
         for method in METHODS:
             inside: Step = partial(extract, base, tuned, method, rank=_RANK)
             ignored: Step = partial(extract, base, tuned, method, rank=_RANK, rounding="ignore")
-            known: Row = {"p": p, "q": q, "change": kind, "method": method}
-            found += rows(known, {"cells": inside, "ignore": ignored}, "ignore", rounds)
-    return found
+            settings: Row = {"p": p, "q": q, "change": kind, "method": method}
+            measured += rows(settings, {"cells": inside, "ignore": ignored}, "ignore", rounds)
+    return measured
 
 
 def measure_analyze(shapes: tuple[tuple[int, int], ...], rounds: int) -> list[Row]:
     """An analysis with its fields on rounding, relative to one without them."""
     cells: Any = import_module("loca_theory.checkpoints.measure.cells")
-    found = list[Row]()
+    measured = list[Row]()
     for p, q in shapes:
         base, tuned = pair((p, q), "full")
-        whole: Step = partial(analyze, base, tuned, ranks=_RANK)
+        analysis: Step = partial(analyze, base, tuned, ranks=_RANK)
         known_change = cells.stored_change(base[_NAME], tuned[_NAME])
 
-        def without(whole: Step = whole, known_change: Any = known_change) -> object:
+        def without(analysis: Step = analysis, known_change: Any = known_change) -> object:
             with patch.object(cells, "stored_change", lambda *_: known_change):
-                return whole()
+                return analysis()
 
-        found += rows({"p": p, "q": q}, {"with": whole, "without": without}, "without", rounds)
-    return found
+        measured += rows(
+            {"p": p, "q": q}, {"with": analysis, "without": without}, "without", rounds
+        )
+    return measured
 
 
 @click.command()

@@ -117,8 +117,8 @@ def measure_small(folder: Path, rounds: int) -> list[dict[str, Any]]:
 
     def command() -> None:
         with tempfile.TemporaryDirectory() as out:
-            asked = [str(base), str(tuned), "--r", "8,16,32", "--quiet", "--out", out]
-            _run(_COMMAND_AND_MODULES, "analyze", *asked, environment={"MODULES": str(modules)})
+            arguments = [str(base), str(tuned), "--r", "8,16,32", "--quiet", "--out", out]
+            _run(_COMMAND_AND_MODULES, "analyze", *arguments, environment={"MODULES": str(modules)})
 
     command()
     rivals = {
@@ -160,8 +160,9 @@ def _run(script: str, *arguments: str, environment: dict[str, str]) -> None:
         check=False,
     )
     if done.returncode:
-        msg = f"{' '.join(arguments)} ended with {done.returncode}: {done.stderr.strip()[-500:]}"
-        raise RuntimeError(msg)
+        raise RuntimeError(
+            f"{' '.join(arguments)} ended with {done.returncode}: {done.stderr.strip()[-500:]}"
+        )
 
 
 def measure_large(base: Path, tuned: Path, rounds: int) -> list[dict[str, Any]]:
@@ -223,7 +224,7 @@ def measure_weightwatcher(base: Path, tuned: Path) -> list[dict[str, Any]]:
             warnings.simplefilter("ignore")
             details = watcher.analyze(mp_fit=True, randomize=False, plot=False)
         theirs = time.perf_counter() - start
-        found = details.iloc[0]
+        statistics = details.iloc[0]
         rows.append(
             {
                 "matrix": name,
@@ -231,9 +232,9 @@ def measure_weightwatcher(base: Path, tuned: Path) -> list[dict[str, Any]]:
                 "weightwatcher_s": theirs,
                 "ratio": theirs / ours,
                 "ours_sigma": fit.sigma,
-                "weightwatcher_sigma": float(found.get("sigma_mp", np.nan)),
+                "weightwatcher_sigma": float(statistics.get("sigma_mp", np.nan)),
                 "ours_spikes": fit.spikes,
-                "weightwatcher_spikes": int(found.get("num_spikes", -1)),
+                "weightwatcher_spikes": int(statistics.get("num_spikes", -1)),
             }
         )
     return rows

@@ -99,11 +99,11 @@ def _builds(load: Layer | Model, names: Sequence[str], device: str) -> dict[str,
 
     def build(rival: str) -> tuple[Step, Mapping[str, Any]]:
         torch.manual_seed(0)
-        made = adapted(copy.deepcopy(base), rival, load.components, load.r).to(device)
-        facts = {"trained": sum(p.numel() for p in trained(made))}
+        adapter = adapted(copy.deepcopy(base), rival, load.components, load.r).to(device)
+        facts = {"trained": sum(p.numel() for p in trained(adapter))}
         if isinstance(load, Layer):
-            return layer_step(load, made, device), facts
-        return model_step(made, inputs, labels, device), facts
+            return layer_step(load, adapter, device), facts
+        return model_step(adapter, inputs, labels, device), facts
 
     return {name: partial(build, name) for name in names}
 

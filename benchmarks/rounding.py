@@ -1,4 +1,4 @@
-"""What the search inside rounding cells finds of merged adapters, and what it costs.
+"""How well the search inside rounding cells recovers merged adapters, and its cost.
 
 Run from the checkout: ``python -m benchmarks.rounding [--quick] [--out FILE.json]``.
 
@@ -123,7 +123,7 @@ def measure_merge(kind: str, shape: tuple[int, int], rank: int, x: float, name: 
     d = tuned.float() - base.float()
     fit, svd = (fit_low_rank(d, cells, rank, steps=steps) for steps in (60, 0))
     replayed = Recipe.EXACT if recipe is Recipe.ROUNDED_TWICE else recipe
-    errors = [_relative_error(some.increment(), change) for some in (fit, svd)]
+    errors = [_relative_error(approximation.increment(), change) for approximation in (fit, svd)]
     return row | {
         "error": errors[0],
         "error_svd": errors[1],
@@ -241,8 +241,7 @@ def measure_cost(side: int, rounds: int) -> list[Row]:
     def search() -> object:
         result = find_rank(base, tuned)
         if result.rank != rank:
-            msg = f"the rank is {rank}, not {result.rank}"
-            raise RuntimeError(msg)
+            raise RuntimeError(f"the rank is {rank}, not {result.rank}")
         return result
 
     rivals = {

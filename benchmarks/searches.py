@@ -47,22 +47,22 @@ def adapted(model: Any, search: str, components: int, device: str) -> tuple[Any,
         location_search=search,  # type: ignore[arg-type]
         alternating_steps=None,
     )
-    made = with_adapter(model, config).to(device).train()
-    optimizer = torch.optim.AdamW(made.parameters(), lr=1e-4)
-    follow(made, optimizer)
-    return made, optimizer
+    adapted_model = with_adapter(model, config).to(device).train()
+    optimizer = torch.optim.AdamW(adapted_model.parameters(), lr=1e-4)
+    follow(adapted_model, optimizer)
+    return adapted_model, optimizer
 
 
 def period(load: Layer | Model, search: str, device: str) -> tuple[Step, Mapping[str, Any]]:
     """Make a function that trains for a whole period."""
     if isinstance(load, Model):
-        made, inputs, labels = network(load)
-        made, optimizer = adapted(made, search, load.components, device)
-        step = training_step(made, inputs, labels, optimizer, device)
+        module, inputs, labels = network(load)
+        module, optimizer = adapted(module, search, load.components, device)
+        step = training_step(module, inputs, labels, optimizer, device)
     else:
         torch.manual_seed(0)
-        made, optimizer = adapted(Single(load.size), search, load.components, device)
-        step = layer_step(load, made, device, optimizer)
+        module, optimizer = adapted(Single(load.size), search, load.components, device)
+        step = layer_step(load, module, device, optimizer)
 
     def run() -> None:
         for _ in range(_PERIOD):

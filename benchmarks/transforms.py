@@ -43,8 +43,8 @@ def _cupy(x: torch.Tensor, *, inverse: bool) -> torch.Tensor:
     """Transform in the memory of torch's tensors; bfloat16 is cast to float32 for CuPy."""
     cupy, fft = importlib.import_module("cupy"), importlib.import_module("cupyx.scipy.fft")
     transform = fft.idctn if inverse else fft.dctn
-    found = transform(cupy.from_dlpack(x.float()), type=2, norm="ortho", axes=(-2, -1))
-    return torch.from_dlpack(found).to(x.dtype)
+    spectrum = transform(cupy.from_dlpack(x.float()), type=2, norm="ortho", axes=(-2, -1))
+    return torch.from_dlpack(spectrum).to(x.dtype)
 
 
 def _torch_dct(x: torch.Tensor, *, inverse: bool) -> torch.Tensor:
@@ -62,17 +62,17 @@ def _floor(x: torch.Tensor, *, inverse: bool) -> Step:
 
 def _transforms(inverse: bool, device: str) -> dict[str, Transform]:
     ours = idct2 if inverse else dct2
-    found: dict[str, Transform] = {
+    transforms: dict[str, Transform] = {
         OURS: ours,
         "torch-dct": partial(_torch_dct, inverse=inverse),
         "ours, fft": partial(ours, method="fft"),
         "ours, matmul": partial(ours, method="matmul"),
     }
     if device == "cpu":
-        found["scipy.fft.dctn/idctn"] = partial(_scipy, inverse=inverse)
+        transforms["scipy.fft.dctn/idctn"] = partial(_scipy, inverse=inverse)
     else:
-        found["CuPy"] = partial(_cupy, inverse=inverse)
-    return found
+        transforms["CuPy"] = partial(_cupy, inverse=inverse)
+    return transforms
 
 
 def dense(
@@ -91,8 +91,8 @@ def dense(
     x = x.to(device)
 
     def build(transform: Transform) -> tuple[Step, Mapping[str, Any]]:
-        found = torch.as_tensor(transform(x))[:2].cpu().double()
-        return partial(transform, x), {"max_abs_error": float((found - expected).abs().max())}
+        output = torch.as_tensor(transform(x))[:2].cpu().double()
+        return partial(transform, x), {"max_abs_error": float((output - expected).abs().max())}
 
     builds: dict[str, Build] = {
         name: partial(build, transform) for name, transform in _transforms(inverse, device).items()

@@ -60,7 +60,9 @@ def no_waiting(accelerator: torch.device) -> Callable[..., AbstractContextManage
                 yield
             finally:
                 torch.cuda.set_sync_debug_mode("default")
-        waits = [str(one.message) for one in said if "called a sync" in str(one.message)]
+        waits = [
+            str(warning.message) for warning in said if "called a sync" in str(warning.message)
+        ]
         assert len(waits) <= but, waits
 
     @contextmanager

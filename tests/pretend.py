@@ -21,8 +21,16 @@ from torch.utils.backend_registration import (
 
 NAME = "pretend"
 # The size of the result, or a number for the CPU, is in the entries.
-_READS = {"_local_scalar_dense", "_unique2", "bincount", "equal", "masked_select", "nonzero",
-          "repeat_interleave", "unique_dim"}  # fmt: skip
+_READS = {
+    "_local_scalar_dense",
+    "_unique2",
+    "bincount",
+    "equal",
+    "masked_select",
+    "nonzero",
+    "repeat_interleave",
+    "unique_dim",
+}
 _COPIES = {"_to_copy", "copy_"}
 _INDEXES = {"index", "index_put", "index_put_", "_index_put_impl_"}
 _aten = torch.ops.aten
@@ -49,11 +57,11 @@ class _Tensor(torch.Tensor):
         layout = {}
         if raw.layout is torch.strided:
             layout = {"strides": raw.stride(), "storage_offset": raw.storage_offset()}
-        made = torch.Tensor._make_wrapper_subclass(
+        tensor = torch.Tensor._make_wrapper_subclass(
             cls, raw.size(), dtype=raw.dtype, device=DEVICE, **layout
         )
-        made.raw = raw
-        return made
+        tensor.raw = raw
+        return tensor
 
     @property
     def data(self):
@@ -110,49 +118,49 @@ def _run(function, args, kwargs):
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     ours = [tensor for tensor in tensors if isinstance(tensor, _Tensor)]
     # Numbers of the CPU may be taken anywhere.
-    others = [t for t in tensors if not isinstance(t, _Tensor) and t.ndim]
+    plain = [t for t in tensors if not isinstance(t, _Tensor) and t.ndim]
     target = kwargs.get("device")
     if name in _COPIES:
-        there = torch.device(target or tensors[0].device)
-        if len({*(t.device.type for t in tensors), there.type}) > 1:
+        device = torch.device(target or tensors[0].device)
+        if len({*(t.device.type for t in tensors), device.type}) > 1:
             waits.append(name)
-    elif others and name not in _INDEXES and not name.endswith("_like"):  # of these only the shape
+    elif plain and name not in _INDEXES and not name.endswith("_like"):  # of these only the shape
         msg = f"Expected all tensors to be on the same device: {name} of {NAME} and cpu"
         raise RuntimeError(msg)
     masks = name.startswith("index") and any(t.dtype == torch.bool for t in ours[1:])
-    if ours and (name in _READS or masks or (others and name in _INDEXES)):
+    if ours and (name in _READS or masks or (plain and name in _INDEXES)):
         waits.append(name)
     if target is not None:
         kwargs = {**kwargs, "device": torch.device("cpu")}
     raw = tree_map(_raw, args)
     if function in _PRODUCTS and raw[0].dtype == torch.float32:
         # Rounded once: the CPU's BLAS differs between processors, and says nothing of a GPU's.
-        found = function(*tree_map(_doubled, raw), **kwargs).float()
+        output = function(*tree_map(_doubled, raw), **kwargs).float()
     else:
-        found = function(*raw, **tree_map(_raw, kwargs))
+        output = function(*raw, **tree_map(_raw, kwargs))
     stays = _is_here(target) if target is not None else isinstance(tensors[0], _Tensor)
     stays = stays or (name != "copy_" and target is None)
-    known = {id(tensor.raw): tensor for tensor in ours}  # what is changed in place
+    by_storage = {id(tensor.raw): tensor for tensor in ours}  # what is changed in place
 
     def placed(value):
         if not isinstance(value, torch.Tensor):
             return value
-        if id(value) in known:
-            return known[id(value)]
+        if id(value) in by_storage:
+            return by_storage[id(value)]
         if not stays or name == "_local_scalar_dense":
             return value
         # A lazy conjugate would be taken for what it conjugates.
         return _Tensor(torch._conj_physical(_raw(args[0])) if value.is_conj() else value)
 
-    return tree_map(placed, found)
+    return tree_map(placed, output)
 
 
 def _tensor(original):
     """``torch.tensor`` of data of the CPU: a copy, before any mode sees it."""
 
     def make(data, *, dtype=None, device=None, requires_grad=False):
-        made = original(data, dtype=dtype, device=None if _is_here(device) else device)
-        return (made.to(device) if _is_here(device) else made).requires_grad_(requires_grad)
+        tensor = original(data, dtype=dtype, device=None if _is_here(device) else device)
+        return (tensor.to(device) if _is_here(device) else tensor).requires_grad_(requires_grad)
 
     return make
 
@@ -169,12 +177,12 @@ def _new_tensor(original):
 def _sparse(original):
     """Compressed rows, which torch keeps from backends outside its tree."""
 
-    def make(starts, columns, values, *rest, **options):
+    def make(starts, columns, values, *shape, **options):
         if not isinstance(values, _Tensor):
-            return original(starts, columns, values, *rest, **options)
+            return original(starts, columns, values, *shape, **options)
         with _disable_current_modes():
             parts = (_raw(part.detach()) for part in (starts, columns, values))
-            return _Tensor(original(*parts, *rest, **options))
+            return _Tensor(original(*parts, *shape, **options))
 
     return make
 
@@ -182,8 +190,11 @@ def _sparse(original):
 @contextmanager
 def active():
     """Inside, tensors can be made on the device."""
-    patched = [(torch, "tensor", _tensor), (torch.Tensor, "new_tensor", _new_tensor),
-               (torch, "sparse_csr_tensor", _sparse)]  # fmt: skip
+    patched = [
+        (torch, "tensor", _tensor),
+        (torch.Tensor, "new_tensor", _new_tensor),
+        (torch, "sparse_csr_tensor", _sparse),
+    ]
     before = [getattr(owner, name) for owner, name, _ in patched]
     for (owner, name, wrap), original in zip(patched, before, strict=True):
         setattr(owner, name, wrap(original))

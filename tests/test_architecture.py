@@ -80,8 +80,8 @@ def imported(name, parsed, *, is_package=False):
             above = package.split(".")[: len(package.split(".")) + 1 - node.level]
             base = ".".join([*(above if node.level else ()), *filter(None, [node.module])])
             if base.split(".")[0] in OURS:
-                whole = (f"{base}.{alias.name}" for alias in node.names)
-                yield from (module if module in MODULES else base for module in whole)
+                names = (f"{base}.{alias.name}" for alias in node.names)
+                yield from (module if module in MODULES else base for module in names)
         elif isinstance(node, ast.Constant) and node.value in MODULES:
             # A module finds files beside it by the name of the package that it lies in.
             if not name.startswith(f"{node.value}."):
@@ -94,15 +94,17 @@ def imported(name, parsed, *, is_package=False):
 
 def beginning(text, parsed):
     """What is known of an f-string before it runs; nothing if it is all known, and no import."""
-    known = {
+    constants = {
         ast.unparse(target): node.value
         for node in parsed.body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
         for target in node.targets
     }
     start = ""
-    for one in text.values:
-        value = known.get(ast.unparse(one.value)) if isinstance(one, ast.FormattedValue) else one
+    for part in text.values:
+        value = (
+            constants.get(ast.unparse(part.value)) if isinstance(part, ast.FormattedValue) else part
+        )
         if value is None:
             return start
         start += str(value.value)
@@ -145,9 +147,9 @@ def test_every_kind_of_import_is_seen(statement):
 
 
 def test_every_package_has_a_floor():
-    known = {package for packages in FLOORS for package in packages}
+    listed = {package for packages in FLOORS for package in packages}
     modules = {ROOT if path.stem == "__init__" else path.stem for path in PACKAGE.glob("*.py")}
-    assert known == {*PACKAGES, *modules, *OURS[1:]} - set(GROUND)
+    assert listed == {*PACKAGES, *modules, *OURS[1:]} - set(GROUND)
 
 
 # The registry of figures has those of the experiments where there is a checkout.
@@ -194,8 +196,8 @@ def test_folders_of_checkpoints_import_from_those_before_them():
 
 def test_examples_use_what_is_public():
     """Whoever copies one needs the package alone."""
-    found = {target for name in MODULES if part(name) == "examples" for target in imports(name)}
-    assert found == {"loca_theory.adapters"}
+    targets = {target for name in MODULES if part(name) == "examples" for target in imports(name)}
+    assert targets == {"loca_theory.adapters"}
 
 
 def test_modules_do_not_import_each_other():
@@ -206,13 +208,13 @@ def test_modules_do_not_import_each_other():
 
 def test_arguments_are_not_checked_by_assert():
     """``python -O`` removes them, and their message names no way out."""
-    found = [
+    places = [
         f"{name}, line {node.lineno}"
         for name in LIBRARY
         for node in ast.walk(tree(name))
         if isinstance(node, ast.Assert)
     ]
-    assert found == []
+    assert places == []
 
 
 # A flag in a text; alone it is an argument for another program, after its command it is part of it.
@@ -222,7 +224,7 @@ COMMAND = re.compile(r"(loca-theory|python -m|ray start) [^`\n]*")
 
 def test_the_library_does_not_speak_of_flags():
     """It names arguments; what their flags are is known to the command line alone."""
-    found = [
+    places = [
         f"{name}, line {node.lineno}: {flag[0]}"
         for name in LIBRARY
         if part(name) != "cli"
@@ -230,7 +232,7 @@ def test_the_library_does_not_speak_of_flags():
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value
         for flag in FLAG.finditer(COMMAND.sub("", node.value))
     ]
-    assert found == []
+    assert places == []
 
 
 # --- what is public -------------------------------------------------------------------------
@@ -298,9 +300,9 @@ def exported_and_raising(module, name):
 
 def test_what_is_exported_and_raises_says_so():
     silent = {
-        f"{module}.{found}"
+        f"{module}.{exported}"
         for module, name in exported()
-        for found, docstring in exported_and_raising(module, name)
+        for exported, docstring in exported_and_raising(module, name)
         if not re.search(r"^Raises:$", docstring or "", re.MULTILINE)
     }
     assert silent == set(), "exported functions that raise without a Raises section"

@@ -37,12 +37,19 @@ RANKS = "ranks must be positive whole numbers, not "
 LIST_ALL = "loca_theory.claims.load_ledger() has all"
 RUNNER = "runner must be a Runner, not "
 BAD = [
-    *((lambda given=given: shaped(given), f"{SHAPE}{given!r}")
-      for given in (5, (), (64,), (64, 48, 3), "64x48", (64.5, 48))),
-    *((lambda call=call, given=given: call(ranks=given), f"{RANKS}{given!r}")
-      for call in (simulate, correlate, analyze) for given in ([], [0], 0, True, "8", 2.5, None)),
-    *((lambda call=call: call(runner="x"), f"{RUNNER}'x'")
-      for call in (simulate, correlate, analyze, loca.toy, loca.verify)),
+    *(
+        (lambda shape=shape: shaped(shape), f"{SHAPE}{shape!r}")
+        for shape in (5, (), (64,), (64, 48, 3), "64x48", (64.5, 48))
+    ),
+    *(
+        (lambda call=call, ranks=ranks: call(ranks=ranks), f"{RANKS}{ranks!r}")
+        for call in (simulate, correlate, analyze)
+        for ranks in ([], [0], 0, True, "8", 2.5, None)
+    ),
+    *(
+        (lambda call=call: call(runner="x"), f"{RUNNER}'x'")
+        for call in (simulate, correlate, analyze, loca.toy, loca.verify)
+    ),
     (lambda: extract(rank=1, runner=0), f"{RUNNER}0"),
     (lambda: loca.figure("sim_1", runner=3), f"{RUNNER}3"),
     # simulate
@@ -60,11 +67,17 @@ BAD = [
     # correlate and toy
     (lambda: correlate(draws="x"), "draws must be a whole number, not 'x'"),
     (lambda: correlate(level="x"), "level must be a number, not 'x'"),
-    *((lambda given=given: correlate(rho=given), f"rho must be numbers, not {given!r}")
-      for given in ("high", [None], [[0.1]])),
-    *((lambda given=given: loca.toy(components=given),
-       f"components must be whole numbers, not {given!r}")
-      for given in (8.5, [8, 8.5], "8", [[8]])),
+    *(
+        (lambda rho=rho: correlate(rho=rho), f"rho must be numbers, not {rho!r}")
+        for rho in ("high", [None], [[0.1]])
+    ),
+    *(
+        (
+            lambda components=components: loca.toy(components=components),
+            f"components must be whole numbers, not {components!r}",
+        )
+        for components in (8.5, [8, 8.5], "8", [[8]])
+    ),
     (lambda: correlate(structures=[]), "structures must list at least one name and no"),
     (lambda: correlate(structures=[["ar1"]]), "['ar1'] is not a structure; subclass"),
     (lambda: correlate(protocols=[]), "protocols must list at least one name and no"),
@@ -114,7 +127,7 @@ BAD = [
     (lambda: loca.Extraction.load(5), "folder must be a path, not 5"),
     (lambda: Result.load("."), "Result has no tables; call load on the class of the saved result"),
     (lambda: loca.methods().to_frame("nope"), "unknown table 'nope'; choose from methods"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("call", "message"), BAD, ids=range(len(BAD)))
@@ -135,12 +148,12 @@ def test_numbers_of_numpy_and_names_are_plain():
     assert budget == loca.Budget(8, 8, 2, "bits")
     assert (type(budget.p), budget.accounting.name) == (int, "BITS")
     assert budget.chosen_coefficients == 16 * 32 // 22  # a value and a location take 16 + 6 bits
-    found = simulate(methods="LoRA", engine="all", draws=np.int64(2), seed=np.int64(1))
-    assert (found.rows[-1].draws, found.manifest["seed"]) == (2, 1)
-    found = loca.toy(
+    result = simulate(methods="LoRA", engine="all", draws=np.int64(2), seed=np.int64(1))
+    assert (result.rows[-1].draws, result.manifest["seed"]) == (2, 1)
+    result = loca.toy(
         "swap", components=np.arange(1, 3), conditions=np.float32(2), problems=2, steps=5
     )
-    kinds = {(type(row.components), type(row.condition)) for row in found}
+    kinds = {(type(row.components), type(row.condition)) for row in result}
     assert kinds == {(int, float)}
 
 

@@ -14,11 +14,19 @@ STUDIES = {
         12, ranks=[1, 2], methods=["LoCA", "LoRA", "DoRA"], draws=30, engine="all", runner=runner
     ),
     "correlate": lambda runner: loca.correlate(
-        12, ranks=1, structures=["ar1", "spiked"], rho=[0, 0.2], fraction=[0, 0.3], draws=30,
-        detect=True, null_draws=400, runner=runner,
+        12,
+        ranks=1,
+        structures=["ar1", "spiked"],
+        rho=[0, 0.2],
+        fraction=[0, 0.3],
+        draws=30,
+        detect=True,
+        null_draws=400,
+        runner=runner,
     ),
-    "toy": lambda runner: loca.toy(["swap", "jitter"], sizes=[2, 3], components=2, problems=4,
-                                   steps=20, runner=runner),
+    "toy": lambda runner: loca.toy(
+        ["swap", "jitter"], sizes=[2, 3], components=2, problems=4, steps=20, runner=runner
+    ),
     "theorem1": lambda runner: Ordering((7, 8, 9)).run(runner),
     "verify": lambda runner: loca.verify(
         ["parseval.", "dora.expectation"], tier="quick", runner=runner
@@ -29,16 +37,16 @@ STUDIES = {
     "extract": lambda runner: loca.extract(
         *demo_pair(), "lora", allocate=2000, include="attention", device="cpu", runner=runner
     ),
-}  # fmt: skip
-each = pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
+}
+each_study = pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
 
 
 def tables(result):
     """What a study found; how long a check takes and when a table was made may differ."""
-    found = {name: rows for name, rows in result.to_json().items() if name != "manifest"}
-    for row in found.get("claims", ()):
+    tables_of_study = {name: rows for name, rows in result.to_json().items() if name != "manifest"}
+    for row in tables_of_study.get("claims", ()):
         del row["seconds"]
-    return found
+    return tables_of_study
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +59,14 @@ def expected(request, alone, study):
     return alone[request.node.callspec.id]
 
 
-@each
+@each_study
 def test_workers_change_nothing(monkeypatch, study, expected):
     monkeypatch.setattr(workers, "_WORKER_START_S", 0.0)
     monkeypatch.setattr(task, "_SMALL", 0)
     assert tables(study(Runner(jobs=2))) == expected
 
 
-@each
+@each_study
 def test_an_interrupted_run_continues_and_damage_is_computed_again(tmp_path, study, expected):
     def interrupt(done, total):
         if done == 1:

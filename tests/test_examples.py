@@ -31,28 +31,40 @@ def test_all_examples_are_tested():
 
 
 @pytest.mark.parametrize(
-    "name", [one if one == FAST else pytest.param(one, marks=pytest.mark.deep) for one in EXAMPLES]
+    "name",
+    [
+        example if example == FAST else pytest.param(example, marks=pytest.mark.deep)
+        for example in EXAMPLES
+    ],
 )
 def test_an_example_lowers_its_loss(name, tmp_path):
     missing = [package for package in PACKAGES[name] if find_spec(package) is None]
     if missing:
         pytest.skip(f"examples/{name}.py needs {', '.join(missing)}: pip install {needs(name)}")
     done = subprocess.run(
-        [sys.executable, FOLDER / f"{name}.py"], cwd=tmp_path, capture_output=True, text=True,
-        check=False, env={
-            "PYTHONPATH": str(ROOT), "PATH": "", "HOME": str(tmp_path / "home"),
-            "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "",
+        [sys.executable, FOLDER / f"{name}.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={
+            "PYTHONPATH": str(ROOT),
+            "PATH": "",
+            "HOME": str(tmp_path / "home"),
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "CUDA_VISIBLE_DEVICES": "",
         },
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
-    found = re.search(r"^loss: ([\d.]+) at first, ([\d.]+) at last$", done.stdout, re.MULTILINE)
-    assert found, done.stdout
-    assert float(found[2]) < 0.9 * float(found[1])
+    losses = re.search(r"^loss: ([\d.]+) at first, ([\d.]+) at last$", done.stdout, re.MULTILINE)
+    assert losses, done.stdout
+    assert float(losses[2]) < 0.9 * float(losses[1])
     assert {path.name for path in tmp_path.iterdir()} <= {"home"}
 
 
 @pytest.mark.parametrize(
-    ("name", "package"), [(name, one) for name in EXAMPLES for one in PACKAGES[name]]
+    ("name", "package"), [(name, package) for name in EXAMPLES for package in PACKAGES[name]]
 )
 def test_an_example_says_in_one_line_what_to_install(name, package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)

@@ -68,9 +68,9 @@ def test_a_task_gives_its_frozen_result(results, kind, make):
 def test_a_result_comes_back_from_its_folder(tmp_path, results, name):
     result = results[name]
     result.save(tmp_path)
-    again = type(result).load(tmp_path)
-    assert again.manifest == result.manifest
-    assert again.to_json() == result.to_json()
+    loaded = type(result).load(tmp_path)
+    assert loaded.manifest == result.manifest
+    assert loaded.to_json() == result.to_json()
 
 
 # Arguments that have another form on the command line, and options that say how to print.
@@ -113,8 +113,8 @@ def test_the_package_is_a_command():
 
 def packages():
     """All packages below this one, by their names."""
-    found = pkgutil.walk_packages(loca.__path__, "loca_theory.")
-    return ["loca_theory", *(module.name for module in found if module.ispkg)]
+    modules = pkgutil.walk_packages(loca.__path__, "loca_theory.")
+    return ["loca_theory", *(module.name for module in modules if module.ispkg)]
 
 
 @pytest.mark.parametrize("name", packages())

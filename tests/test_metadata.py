@@ -45,19 +45,30 @@ def test_every_version_of_python_is_one_that_ci_runs():
 
 def test_every_dependency_has_a_lower_bound_and_a_reason():
     lists = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
-    needed = {one for listed in lists for one in listed if not one.startswith("loca-theory")}
-    assert [one for one in needed if ">=" not in one] == []
-    silent = [one for one in needed if re.search(rf'^  "{re.escape(one)}",$', PYPROJECT, re.M)]
+    needed = {
+        dependency
+        for listed in lists
+        for dependency in listed
+        if not dependency.startswith("loca-theory")
+    }
+    assert [dependency for dependency in needed if ">=" not in dependency] == []
+    silent = [
+        dependency
+        for dependency in needed
+        if re.search(rf'^  "{re.escape(dependency)}",$', PYPROJECT, re.M)
+    ]
     assert silent == []
 
 
 def test_every_extra_bounds_transformers_below_the_first_that_asks_for_another_peft():
     """transformers 5.24 asks for PEFT 0.22, whose internals are others."""
     lists = PROJECT["optional-dependencies"].values()
-    asked = [Requirement(line) for listed in lists for line in listed]
-    bounds = [one.specifier for one in asked if one.name == "transformers"]
+    requirements = [Requirement(line) for listed in lists for line in listed]
+    bounds = [
+        requirement.specifier for requirement in requirements if requirement.name == "transformers"
+    ]
     assert bounds
-    assert [str(one) for one in bounds if "5.24.0" in one or "5.23.0" not in one] == []
+    assert [str(bound) for bound in bounds if "5.24.0" in bound or "5.23.0" not in bound] == []
 
 
 @pytest.mark.parametrize("extra", PROJECT["optional-dependencies"])
@@ -84,5 +95,5 @@ def test_data_is_shipped_with_the_package(tmp_path):
 def test_the_source_distribution_has_every_file_of_the_checkout():
     command = ["git", "-C", ROOT, "ls-files", "-z"]
     tracked = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\0")
-    shipped = {one.distribution_path for one in SdistBuilder(str(ROOT)).recurse_included_files()}
+    shipped = {file.distribution_path for file in SdistBuilder(str(ROOT)).recurse_included_files()}
     assert {name for name in tracked if name and (ROOT / name).is_file()} - shipped == set()

@@ -14,14 +14,28 @@ ROOT = Path(__file__).parent.parent
 def outcomes(*arguments):
     """How many tests of any device pass, and are skipped, where the device is the stand-in."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "cuda", "-p", "no:cacheprovider",
-         *arguments],
-        cwd=ROOT, env={**os.environ, "LOCA_THEORY_PRETEND": "1"}, capture_output=True, text=True,
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "0",
+            "-m",
+            "cuda",
+            "-p",
+            "no:cacheprovider",
+            *arguments,
+        ],
+        cwd=ROOT,
+        env={**os.environ, "LOCA_THEORY_PRETEND": "1"},
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
-    found = {what: int(count) for count, what in re.findall(r"(\d+) (\w+)", done.stdout)}
-    return found["passed"], found.get("skipped", 0)
+    counts = {outcome: int(count) for count, outcome in re.findall(r"(\d+) (\w+)", done.stdout)}
+    return counts["passed"], counts.get("skipped", 0)
 
 
 def test_a_step_on_a_device_that_is_not_the_cpu_is_right_and_waits_for_nothing():

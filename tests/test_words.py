@@ -32,10 +32,20 @@ GIVEN_UP = {
 }
 # Names that mean something else: training curves, torch's and matplotlib's words, English.
 MEANT = {
-    "curve", "curves", "curve_rows", "in_place", "standard_deviation", "standard_deviations",
-    "data_standard_deviation", "weight_standard_deviation", "_STANDARD_DEVIATIONS",
-    "_observation", "observation", "kept", "_reading",
-}  # fmt: skip
+    "curve",
+    "curves",
+    "curve_rows",
+    "in_place",
+    "standard_deviation",
+    "standard_deviations",
+    "data_standard_deviation",
+    "weight_standard_deviation",
+    "_STANDARD_DEVIATIONS",
+    "_observation",
+    "observation",
+    "kept",
+    "_reading",
+}
 
 
 def given_up(name):
@@ -48,18 +58,18 @@ def test_the_list_is_looked_at():
 
 
 def test_no_name_is_of_words_given_up():
-    found = set()
+    refused = set()
     for package in ("loca_theory", "experiments", "benchmarks", "examples"):
         for path in sorted((ROOT / package).rglob("*.py")):
             names = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
-            found |= {
+            refused |= {
                 (path.relative_to(ROOT).as_posix(), token.string)
                 for token in names
                 if token.type == tokenize.NAME
                 and token.string not in MEANT
                 and given_up(token.string)
             }
-    assert sorted(found) == []
+    assert sorted(refused) == []
 
 
 def test_no_option_and_no_column_is_of_words_given_up():

@@ -57,7 +57,7 @@ class Gradient(Search):
     def gradient(self, distance: int = 1) -> torch.Tensor:
         """Gradient of the loss in the locations, (P, B, 2), by differences over this distance."""
         state, size = self.state, self._size
-        z, here, border = state.gradient(), self._pairs(), state.interpretation.border
+        z, pairs, border = state.gradient(), self._pairs(), state.interpretation.border
 
         def nearest(to: torch.Tensor) -> torch.Tensor:
             inside = to.clamp(0, size - 1)
@@ -65,16 +65,16 @@ class Gradient(Search):
 
         def entry(di: int, dj: int) -> torch.Tensor:
             by = distance * torch.tensor([di, dj])
-            value = nearest(here + by)
+            value = nearest(pairs + by)
             if border != "clamp":
-                is_outside = ((here + by < 0) | (here + by >= size)).any(-1)
+                is_outside = ((pairs + by < 0) | (pairs + by >= size)).any(-1)
                 is_linear = border == "one-sided"
-                beyond = 2 * nearest(here) - nearest(here - by) if is_linear else 0.0
+                beyond = 2 * nearest(pairs) - nearest(pairs - by) if is_linear else 0.0
                 value = torch.where(is_outside, beyond, value)
             return value.flatten()
 
-        where = state.coefficients.flatten(), here.flatten(0, 1), (size, size)
-        return location_gradient(self.rule, entry, *where).view(*here.shape) / distance
+        arguments = state.coefficients.flatten(), pairs.flatten(0, 1), (size, size)
+        return location_gradient(self.rule, entry, *arguments).view(*pairs.shape) / distance
 
     def _pairs(self) -> torch.Tensor:
         """Rows and columns of the locations, (P, B, 2)."""

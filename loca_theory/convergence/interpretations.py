@@ -76,11 +76,14 @@ def find_interpretation(name: str) -> Interpretation:
     changes: dict[str, Any] = {}
     for part in str(name).split("+"):
         if part not in _CHANGES:
-            msg = f"unknown interpretation {part!r}; choose from {', '.join(INTERPRETATIONS)}, or "
-            raise InvalidArgumentError(msg + "join several by +")
+            raise InvalidArgumentError(
+                f"unknown interpretation {part!r}; choose from {', '.join(INTERPRETATIONS)}, or "
+                "join several by +"
+            )
         for key, value in _CHANGES[part].items():
             if key in changes:
-                msg = f"interpretation {name!r} sets {key} twice; leave out one of its parts"
-                raise InvalidArgumentError(msg)
+                raise InvalidArgumentError(
+                    f"interpretation {name!r} sets {key} twice; leave out one of its parts"
+                )
             changes[key] = value
     return replace(Interpretation(), **changes)

@@ -51,18 +51,20 @@ class ProblemFamily:
 
     def __post_init__(self) -> None:
         if self.size < 2:
-            msg = f"the size must be at least 2, not {self.size}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(f"the size must be at least 2, not {self.size}")
         if self.size > _MOST:
-            msg = f"the size must be at most {_MOST}, not {self.size}: a problem needs six matrices"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"the size must be at most {_MOST}, not {self.size}: a problem needs six matrices"
+            )
         if not 1 <= self.components <= self.size**2:
-            msg = f"the number of components must lie between 1 and {self.size**2} for a "
-            msg += f"{self.size}×{self.size} spectrum, not {self.components}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"the number of components must lie between 1 and {self.size**2} for a "
+                f"{self.size}×{self.size} spectrum, not {self.components}"
+            )
         if self.condition is not None and not 1 <= self.condition < np.inf:
-            msg = f"a condition number must be finite and at least 1, not {self.condition:g}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"a condition number must be finite and at least 1, not {self.condition:g}"
+            )
 
 
 @dataclass(frozen=True)
@@ -121,13 +123,13 @@ def draw(
     """
     drawn = [_draw(family, interpretation, seed, number, samples) for number in numbers]
     fields = [torch.from_numpy(np.stack(parts)) for parts in zip(*drawn, strict=True)]
-    w3, gram, *rest = fields
+    w3, gram, *of_truth = fields
     cosines = dct_matrix(family.size, dtype=torch.float64)
     first = w3 @ cosines.T
     divisors = {"mean": samples * family.size, "mean-of-samples": samples, "sum": 1}
     rows = 2 * samples / divisors[interpretation.loss] * (first.mT @ first)
     columns = cosines @ gram @ cosines.T
-    return Problems(rows, columns, *rest)
+    return Problems(rows, columns, *of_truth)
 
 
 def network(
@@ -181,12 +183,12 @@ def _haar(gaussian: np.ndarray) -> np.ndarray:
     return q * np.sign(np.diag(r))
 
 
-def _rows(matrices: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
+def _rows(matrices: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     """Select rows: (P, K, K) and (P, B) to (P, B, K)."""
-    return matrices.gather(1, which[..., None].expand(-1, -1, matrices.shape[-1]))
+    return matrices.gather(1, indices[..., None].expand(-1, -1, matrices.shape[-1]))
 
 
-def _block(matrices: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
+def _block(matrices: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     """Select rows and columns: (P, K, K) and (P, B) to (P, B, B)."""
-    count = which.shape[1]
-    return _rows(matrices, which).gather(2, which[:, None].expand(-1, count, -1))
+    count = indices.shape[1]
+    return _rows(matrices, indices).gather(2, indices[:, None].expand(-1, count, -1))

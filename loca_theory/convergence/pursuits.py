@@ -36,10 +36,10 @@ class Swap(Search):
         """Prune and regrow once in each problem."""
         state, components = self.state, self.state.indices.shape[1]
         count = most_moved(components, progress, use_curvature=self.curvature is not None)
-        predicted_decrease, here = predicted_decreases(state.gradient(), self.curvature), None
+        predicted_decrease, at_indices = predicted_decreases(state.gradient(), self.curvature), None
         if self.curvature is not None:
-            here = self.curvature.gather(1, state.indices)
-        state.move(swap(state.acting, state.indices, predicted_decrease, here, count))
+            at_indices = self.curvature.gather(1, state.indices)
+        state.move(swap(state.acting, state.indices, predicted_decrease, at_indices, count))
 
 
 class Reselection(Swap):

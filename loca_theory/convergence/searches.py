@@ -30,34 +30,62 @@ SEARCHES: dict[str, SearchKind] = {
     for kind in (
         SearchKind("coefficients-only", "learn the coefficients; locations do not move", Search),
         SearchKind("central", "gradient by central differences, as in the paper", Gradient),
-        SearchKind("forward", "gradient by forward differences (V4)",
-                   partial(Gradient, rule="forward")),
-        SearchKind("backward", "gradient by backward differences (V5)",
-                   partial(Gradient, rule="backward")),
-        SearchKind("eight-direction",
-                   "gradient by the steepest of 8 one-sided differences (the paper's remark)",
-                   partial(Gradient, rule="eight-direction")),
-        SearchKind("momentum", "central differences, with momentum 0.9",
-                   partial(Gradient, momentum=0.9)),
-        SearchKind("jitter", "central differences, with noise that falls to zero",
-                   partial(Gradient, jitter=1.0)),
-        SearchKind("shrinking", "central differences over a distance that shrinks from K/2 to 1",
-                   partial(Gradient, reach=0.5)),
-        SearchKind("swap-raw",
-                   "move components with the smallest |a| to locations with the largest |Z|",
-                   partial(Swap, use_curvature=False)),
-        SearchKind("swap", "move components with the smallest a²h to locations with the largest "
-                   "Z²/h, if larger", Swap),
-        SearchKind("reselect", "compute Z without the smallest |a|, then move these components to "
-                   "the largest Z²/h", Reselection),
-        SearchKind("cyclic-pursuit", "compute Z without one component in turn, then move it to "
-                   "the largest Z²/h", CyclicPursuit),
-        SearchKind("annealed-pursuit", "cyclic-pursuit, with noise that falls to zero",
-                   partial(CyclicPursuit, temperature=_TEMPERATURE)),
-        SearchKind("pursuit", "orthogonal matching pursuit, which fits coefficients by least "
-                   "squares", Pursuit),
+        SearchKind(
+            "forward", "gradient by forward differences (V4)", partial(Gradient, rule="forward")
+        ),
+        SearchKind(
+            "backward", "gradient by backward differences (V5)", partial(Gradient, rule="backward")
+        ),
+        SearchKind(
+            "eight-direction",
+            "gradient by the steepest of 8 one-sided differences (the paper's remark)",
+            partial(Gradient, rule="eight-direction"),
+        ),
+        SearchKind(
+            "momentum", "central differences, with momentum 0.9", partial(Gradient, momentum=0.9)
+        ),
+        SearchKind(
+            "jitter",
+            "central differences, with noise that falls to zero",
+            partial(Gradient, jitter=1.0),
+        ),
+        SearchKind(
+            "shrinking",
+            "central differences over a distance that shrinks from K/2 to 1",
+            partial(Gradient, reach=0.5),
+        ),
+        SearchKind(
+            "swap-raw",
+            "move components with the smallest |a| to locations with the largest |Z|",
+            partial(Swap, use_curvature=False),
+        ),
+        SearchKind(
+            "swap",
+            "move components with the smallest a²h to locations with the largest Z²/h, if larger",
+            Swap,
+        ),
+        SearchKind(
+            "reselect",
+            "compute Z without the smallest |a|, then move these components to the largest Z²/h",
+            Reselection,
+        ),
+        SearchKind(
+            "cyclic-pursuit",
+            "compute Z without one component in turn, then move it to the largest Z²/h",
+            CyclicPursuit,
+        ),
+        SearchKind(
+            "annealed-pursuit",
+            "cyclic-pursuit, with noise that falls to zero",
+            partial(CyclicPursuit, temperature=_TEMPERATURE),
+        ),
+        SearchKind(
+            "pursuit",
+            "orthogonal matching pursuit, which fits coefficients by least squares",
+            Pursuit,
+        ),
     )
-}  # fmt: skip
+}
 """The searches by name, in the order of tables."""
 
 

@@ -76,11 +76,11 @@ def outcomes(state: State) -> dict[str, list[Any]]:
     """Outcomes of the problems; see :func:`evaluate`."""
     state.stop_diverged()
     indices, true = state.indices, state.problems.indices
-    found = (true[:, :, None] == indices[:, None, :]).any(2).sum(1)
-    found = torch.where(state.is_diverged, 0, found)
+    count = (true[:, :, None] == indices[:, None, :]).any(2).sum(1)
+    count = torch.where(state.is_diverged, 0, count)
     return {
-        "found": found.tolist(),
-        "exact": (found == true.shape[1]).tolist(),
+        "found": count.tolist(),
+        "exact": (count == true.shape[1]).tolist(),
         "loss": [_finite(value) for value in state.relative_loss().tolist()],
     }
 
@@ -103,14 +103,14 @@ def _run(cell: ToyCell) -> tuple[State, dict[str, list[Any]]]:
     state = State(problems, cell.interpretation, cell.rates)
     search = cell.search.make(state, _noise(cell))
     steps, end = cell.steps, cell.interpretation.moving_steps(cell.steps)
-    every = max(1, steps // _TRACED)
+    interval = max(1, steps // _TRACED)
     trace: dict[str, list[Any]] = {"steps": [], "losses": [], "components": []}
     for step in chain(advance(search, steps, end), [steps]):
-        if cell.is_traced and (step % every == 0 or step == steps):
+        if cell.is_traced and (step % interval == 0 or step == steps):
             trace["steps"].append(step)
             trace["losses"].append(_finite(float(state.relative_loss()[0])))
-            found = _components(state.problems.size, state.indices, state.coefficients)
-            trace["components"].append(found)
+            components = _components(state.problems.size, state.indices, state.coefficients)
+            trace["components"].append(components)
     return state, trace
 
 

@@ -28,8 +28,7 @@ class Rates:
     def __post_init__(self) -> None:
         for name, rate in vars(self).items():
             if not 0 < real_number(name, rate) < math.inf:
-                msg = f"{name} must be positive and finite, not {rate:g}"
-                raise InvalidArgumentError(msg)
+                raise InvalidArgumentError(f"{name} must be positive and finite, not {rate:g}")
 
 
 # A problem whose loss has grown by this factor counts as diverged.
@@ -104,9 +103,9 @@ class State:
         """Loss in units of the loss at ΔW = 0, (P,); infinite for diverged problems."""
         a, truth = self.acting, self.problems.coefficients
         # Γ(F − F*)Σ from the difference F − F*, because ΓFΣ − ΓF*Σ would cancel at small losses.
-        both = torch.cat([self.indices, self.problems.indices], dim=1)
+        indices = torch.cat([self.indices, self.problems.indices], dim=1)
         difference = torch.cat([a, -truth], dim=1)
-        product = (self.problems.hessian(both) @ difference[..., None])[..., 0]
+        product = (self.problems.hessian(indices) @ difference[..., None])[..., 0]
         loss = (difference * product).sum(1).clamp(min=0) / 2
         relative = loss / self._start_loss
         return torch.where(self.is_diverged | ~relative.isfinite(), torch.inf, relative)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from loca_theory._arguments import as_tuple, fields_to_int, integers
-from loca_theory.convergence import simulation as one
+from loca_theory.convergence import simulation
 from loca_theory.convergence.interpretations import DEFAULT_INTERPRETATION, find_interpretation
 from loca_theory.convergence.problems import ProblemFamily
 from loca_theory.convergence.results import RecoveryRow, ToyResult, TraceRow
@@ -79,8 +79,8 @@ def toy(
         ResourceError: workers or the store fail; finished blocks are in the store.
 
     >>> import loca_theory.convergence as convergence
-    >>> found = convergence.toy(["coefficients-only", "swap"], problems=100, steps=400)
-    >>> [(row.search, row.recovered > 0.5) for row in found.rows]
+    >>> result = convergence.toy(["coefficients-only", "swap"], problems=100, steps=400)
+    >>> [(row.search, row.recovered > 0.5) for row in result.rows]
     [('coefficients-only', False), ('swap', True)]
     """
     study = ConvergenceStudy(
@@ -101,8 +101,9 @@ def _condition(value: Any) -> float | None:
     try:
         return None if value == GAUSSIAN else float(value)
     except (TypeError, ValueError):
-        msg = f"conditions must be numbers of at least 1, or {GAUSSIAN}, not {value!r}"
-        raise InvalidArgumentError(msg) from None
+        raise InvalidArgumentError(
+            f"conditions must be numbers of at least 1, or {GAUSSIAN}, not {value!r}"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -124,35 +125,41 @@ class ConvergenceStudy:
         for name in ("problems", "steps"):
             number = getattr(self, name)
             if number is not None and number < 1:
-                msg = f"the number of {name} must be at least 1, not {number}"
-                raise InvalidArgumentError(msg)
+                raise InvalidArgumentError(f"the number of {name} must be at least 1, not {number}")
         for search in self.searches:
             find_search(search)
         interpretations = [find_interpretation(name) for name in self.interpretations]
         for name in ("searches", "interpretations", "sizes", "components", "conditions"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
-                msg = f"{name} must have at least one value and no duplicates, not "
-                msg += ", ".join(map(str, values)) or "none"
-                raise InvalidArgumentError(msg)
-        moving = min(one.moving_steps(self.steps) for one in interpretations)
+                listed = ", ".join(map(str, values)) or "none"
+                raise InvalidArgumentError(
+                    f"{name} must have at least one value and no duplicates, not {listed}"
+                )
+        moving = min(interpretation.moving_steps(self.steps) for interpretation in interpretations)
         if "pursuit" in self.searches and moving < max(self.components):
-            msg = f"pursuit needs a step for each of {max(self.components)} components, but "
-            msg += f"locations move in only {moving} of {self.steps} steps; increase steps"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"pursuit needs a step for each of {max(self.components)} components, but "
+                f"locations move in only {moving} of {self.steps} steps; increase steps"
+            )
         self.families()
 
     def families(self) -> list[ProblemFamily]:
         """Every combination of size, components and condition."""
-        return [
-            ProblemFamily(*each) for each in product(self.sizes, self.components, self.conditions)
-        ]
+        grid = product(self.sizes, self.components, self.conditions)
+        return [ProblemFamily(size, components, condition) for size, components, condition in grid]
 
     def describe(self) -> dict[str, Any]:
         """The expanded grid and options as plain data, for a manifest."""
-        found = {name: described(find_interpretation(name)) for name in self.interpretations}
+        interpretations = {
+            name: described(find_interpretation(name)) for name in self.interpretations
+        }
         problems = {str(size): self._problems(size) for size in self.sizes}
-        return {**described(self, "seed"), "interpretations": found, "problems": problems}
+        return {
+            **described(self, "seed"),
+            "interpretations": interpretations,
+            "problems": problems,
+        }
 
     def _problems(self, size: int) -> int:
         default = next((count for limit, count in _PROBLEMS if size <= limit), _PROBLEMS_BEYOND)
@@ -164,10 +171,14 @@ class ConvergenceStudy:
         order = [
             (family, interpretation, search, numbers)
             for family, interpretation in product(self.families(), self.interpretations)
-            for numbers in draw_blocks(0, self._problems(family.size), one.block(family.size))
+            for numbers in draw_blocks(
+                0, self._problems(family.size), simulation.block(family.size)
+            )
             for search in self.searches
         ]
-        results = runner.run([self._cell(*each) for each in order], one.evaluate)
+        results = runner.run(
+            [self._cell(*combination) for combination in order], simulation.evaluate
+        )
         outcomes: dict[_Kind, dict[str, list[Any]]] = {}
         for (family, interpretation, search, _), result in zip(order, results, strict=True):
             kind = family, interpretation, search
@@ -176,15 +187,22 @@ class ConvergenceStudy:
                 saved[name].extend(values)
         return ToyResult(
             manifest(grid=self.describe(), seed=self.seed),
-            rows=tuple(self._row(*kind, found) for kind, found in outcomes.items()),
+            rows=tuple(self._row(*kind, outcome) for kind, outcome in outcomes.items()),
             traces=tuple(self._traces(outcomes, runner)),
         )
 
     def _cell(
         self, family: ProblemFamily, interpretation: str, search: str, numbers: tuple[int, int]
-    ) -> one.ToyCell:
-        found = find_interpretation(interpretation), find_search(search)
-        return one.ToyCell(family, *found, self.rates, self.steps, self.seed, numbers)
+    ) -> simulation.ToyCell:
+        return simulation.ToyCell(
+            family,
+            find_interpretation(interpretation),
+            find_search(search),
+            self.rates,
+            self.steps,
+            self.seed,
+            numbers,
+        )
 
     def _row(
         self,
@@ -199,7 +217,11 @@ class ConvergenceStudy:
         ends = binomtest(sum(exact), len(exact)).proportion_ci(0.95, method="exact")
         median = float(np.median([np.inf if value is None else value for value in loss]))
         return RecoveryRow(
-            *(search, interpretation, family.size, family.components, family.condition),
+            search=search,
+            interpretation=interpretation,
+            size=family.size,
+            components=family.components,
+            condition=family.condition,
             problems=len(exact),
             recovered=sum(exact) / len(exact),
             low=float(ends.low),
@@ -217,11 +239,11 @@ class ConvergenceStudy:
         family, interpretation = self.families()[0], self.interpretations[0]
         chosen = "central" if "central" in self.searches else self.searches[0]
         cases = traced_problems(outcomes[family, interpretation, chosen])
-        wanted = list(product(cases.items(), traced_searches(self.searches, chosen)))
+        traced = list(product(cases.items(), traced_searches(self.searches, chosen)))
         cells = [
             replace(self._cell(family, interpretation, search, (n, n + 1)), is_traced=True)
-            for (_, n), search in wanted
+            for (_, n), search in traced
         ]
-        traces = replace(runner, progress=None).run(cells, one.evaluate_trace)
-        for ((case, number), search), trace in zip(wanted, traces, strict=True):
+        traces = replace(runner, progress=None).run(cells, simulation.evaluate_trace)
+        for ((case, number), search), trace in zip(traced, traces, strict=True):
             yield from trace_rows(case, chosen, search, number, family, trace)

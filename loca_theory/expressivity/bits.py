@@ -1,4 +1,4 @@
-"""What a bit is: the cost of numbers and locations, and the least error at some bits per entry.
+"""Costs in bits: of numbers and locations, and the least error at a number of bits per entry.
 
 The accounting ``bits`` of budgets and the coders count by these.
 """
@@ -14,7 +14,7 @@ NUMBER_BITS = 16
 
 
 def location_bits(candidates: int, chosen: int = 1) -> float:
-    """log₂ of the number of ways to choose some of so many locations.
+    """log₂ of the number of ways to choose ``chosen`` of ``candidates`` locations.
 
     A budget stores its locations one by one, a coder all together, which saves the bits of their
     order.

@@ -71,23 +71,28 @@ class Budget:
         fields_to_int(self, "p", "q", "r", "value_bits")
         vars(self).update(accounting=member(Accounting, "accounting", self.accounting))
         if self.p < 1 or self.q < 1:
-            msg = f"a matrix needs at least one row and one column, not {self.p}x{self.q}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"a matrix needs at least one row and one column, not {self.p}x{self.q}"
+            )
         if self.p * self.q > _MOST_ENTRIES:
-            msg = f"a {self.p}x{self.q} matrix has too many entries to count in float64; "
-            raise InvalidArgumentError(msg + f"choose at most {_MOST_ENTRIES}")
+            raise InvalidArgumentError(
+                f"a {self.p}x{self.q} matrix has too many entries to count in float64; "
+                f"choose at most {_MOST_ENTRIES}"
+            )
         if not 1 <= self.r <= min(self.p, self.q):
-            msg = f"rank {self.r} does not fit a {self.p}x{self.q} matrix: "
-            raise InvalidArgumentError(msg + f"choose 1 <= r <= {min(self.p, self.q)}")
+            raise InvalidArgumentError(
+                f"rank {self.r} does not fit a {self.p}x{self.q} matrix: "
+                f"choose 1 <= r <= {min(self.p, self.q)}"
+            )
         if self.value_bits < 1:
-            msg = f"value_bits must be at least 1, not {self.value_bits}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(f"value_bits must be at least 1, not {self.value_bits}")
         if self.numbers > self.p * self.q:
             largest = self.p * self.q // (self.p + self.q)
-            msg = f"budget larger than the matrix: rank {self.r} spends {self.numbers} numbers, "
-            msg += f"but a {self.p}x{self.q} matrix has only {self.p * self.q}; "
-            msg += f"choose r <= {largest}" if largest else "choose a larger matrix"
-            raise InvalidArgumentError(msg)
+            way_out = f"choose r <= {largest}" if largest else "choose a larger matrix"
+            raise InvalidArgumentError(
+                f"budget larger than the matrix: rank {self.r} spends {self.numbers} numbers, "
+                f"but a {self.p}x{self.q} matrix has only {self.p * self.q}; {way_out}"
+            )
 
     @property
     def numbers(self) -> int:
@@ -113,7 +118,7 @@ class Budget:
 
     @property
     def random_coefficients(self) -> int:
-        """Number of random coefficients of the methods V1 and FourierFT. Each costs one number."""
+        """Number of random coefficients of random DCT and FourierFT. Each costs one number."""
         return self.numbers
 
     @property
@@ -129,9 +134,11 @@ class Budget:
         candidates = self.half_spectrum.location_count
         count = 2 * self.numbers // 3 if is_main_text else self.chosen(2, candidates)
         if count > candidates:
-            msg = f"budget larger than the matrix: {count} locations, but the half "
-            msg += f"spectrum of {self.p}x{self.q} has only {candidates}; "
-            raise InvalidArgumentError(msg + 'lower r, or use accounting="paper"')
+            raise InvalidArgumentError(
+                f"budget larger than the matrix: {count} locations, but the half "
+                f"spectrum of {self.p}x{self.q} has only {candidates}; "
+                'lower r, or use accounting="paper"'
+            )
         return count
 
     @property
@@ -142,13 +149,13 @@ class Budget:
         """
         return self.chosen(1, self.p * self.q)
 
-    def chosen(self, each: int, candidates: int) -> int:
-        """How many of the candidates are paid for, at ``each`` numbers and an index of each."""
+    def chosen(self, numbers_each: int, candidates: int) -> int:
+        """How many candidates are paid for, at ``numbers_each`` numbers and an index each."""
         match self.accounting:
             case Accounting.TRAINABLE:
-                return self.numbers // each
+                return self.numbers // numbers_each
             case Accounting.BITS:
-                cost = each * self.value_bits + location_bits(candidates)
+                cost = numbers_each * self.value_bits + location_bits(candidates)
                 return math.floor(self.bits / cost)
             case _:
-                return self.numbers // (each + 1)
+                return self.numbers // (numbers_each + 1)

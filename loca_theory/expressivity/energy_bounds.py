@@ -109,10 +109,11 @@ def spiked_low_rank_bound(fraction: float, spikes: int, budget: Budget) -> float
     """The least fraction of the mean energy that rank r retains of a matrix with s ≤ r spikes."""
     p, q, r = budget.p, budget.q, budget.r
     if not 1 <= spikes <= r:
-        msg = f"the number of spikes must lie between 1 and r = {r}, not {spikes}"
-        raise InvalidArgumentError(msg)
-    rest = r - spikes
-    bulk = float(expected_leading_energy(p - spikes, q, rest)[rest]) if rest else 0.0
+        raise InvalidArgumentError(
+            f"the number of spikes must lie between 1 and r = {r}, not {spikes}"
+        )
+    bulk_rank = r - spikes
+    bulk = float(expected_leading_energy(p - spikes, q, bulk_rank)[bulk_rank]) if bulk_rank else 0.0
     return fraction + (1 - fraction) * (spikes * q + bulk) / (p * q)
 
 
@@ -138,5 +139,5 @@ def _normal(budget: Budget) -> float:
 
 
 def _normalised(weights: ArrayLike) -> np.ndarray:
-    given, _ = checked_spectrum(weights, argument="weights")
-    return given / given.sum()
+    energies, _ = checked_spectrum(weights, argument="weights")
+    return energies / energies.sum()

@@ -39,18 +39,20 @@ def exact_error(method: str | Method, budget: Budget) -> float:
 
 def checked_numbers(method: Method, function: str, *arguments: Any) -> Array:
     """Call a function of a method, which must return one number per budget; one for one budget."""
-    shape = next(((len(one),) for one in arguments if isinstance(one, Sequence)), ())
-    found = called(method, function, *arguments)
-    wanted = f"one number per budget, {shape[0]} in all" if shape else "a number"
+    shape = next(((len(argument),) for argument in arguments if isinstance(argument, Sequence)), ())
+    answer = called(method, function, *arguments)
+    requirement = f"one number per budget, {shape[0]} in all" if shape else "a number"
     try:
-        values = np.asarray(found)
+        values = np.asarray(answer)
     except (TypeError, ValueError, RuntimeError):
         values = np.array(None)
     if values.dtype.kind not in "iuf" or values.shape != shape:
-        what = f"an array of shape {values.shape}" if values.shape else repr(found)
-        msg = f"{method.name}.{function} must return {wanted}, not {what}"
-        raise InvalidArgumentError(msg)
+        description = f"an array of shape {values.shape}" if values.shape else repr(answer)
+        raise InvalidArgumentError(
+            f"{method.name}.{function} must return {requirement}, not {description}"
+        )
     if not np.isfinite(values).all():
-        msg = f"{method.name}.{function} must return finite numbers, not {found}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{method.name}.{function} must return finite numbers, not {answer}"
+        )
     return values.astype(np.float64)

@@ -106,8 +106,10 @@ def limit_crossings(accounting: Accounting = Accounting.PAPER) -> list[LimitCros
     """
     accounting = member(Accounting, "accounting", accounting)
     if accounting not in _CHOSEN:
-        msg = f'accounting="{accounting}" has no limit: an index costs more in a larger matrix; '
-        raise InvalidArgumentError(msg + f"choose from {', '.join(_CHOSEN)}")
+        raise InvalidArgumentError(
+            f'accounting="{accounting}" has no limit: an index costs more in a larger matrix; '
+            f"choose from {', '.join(_CHOSEN)}"
+        )
     locations, coefficients = _CHOSEN[accounting]
 
     def budget(rho: float) -> float:
@@ -120,7 +122,7 @@ def limit_crossings(accounting: Accounting = Accounting.PAPER) -> list[LimitCros
         "LoCA": lambda rho: coefficient_fraction(coefficients * budget(rho)),
     }
     grid = np.linspace(1e-3, 0.5 - 1e-9, 400)
-    found = []
+    crossings = []
     for worse, better in combinations(fraction, 2):
 
         def gap(rho: float, worse: str = worse, better: str = better) -> float:
@@ -130,5 +132,7 @@ def limit_crossings(accounting: Accounting = Accounting.PAPER) -> list[LimitCros
         for (left, a), (right, b) in pairwise(zip(grid, values, strict=True)):
             if a > 0 >= b:
                 ratio = optimize.brentq(gap, left, right, xtol=1e-15)
-                found.append(LimitCrossing(better, worse, float(ratio), 1 - fraction[worse](ratio)))
-    return sorted(found, key=lambda crossing: crossing.ratio)
+                crossings.append(
+                    LimitCrossing(better, worse, float(ratio), 1 - fraction[worse](ratio))
+                )
+    return sorted(crossings, key=lambda crossing: crossing.ratio)

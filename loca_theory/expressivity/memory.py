@@ -9,7 +9,7 @@ from loca_theory.expressivity.budgets import Budget
 
 # Peak memory in float64 arrays, without the interpreter and libraries, rounded up from measurements
 # of every method. The dense sampler is measured in p×q matrices at sizes 1024 to 4096 (the
-# methods R and DoRA take the most), the reduced one in arrays as long as LoRA's factors.
+# methods LoRA and DoRA take the most), the reduced one in arrays as long as LoRA's factors.
 _DENSE_MATRICES = 12
 _REDUCED_ARRAYS = 12
 
@@ -24,9 +24,11 @@ def check_memory(budget: Budget, *, dense: bool, processes: int, device: str = "
     needed, free = 8 * numbers * processes, _free_bytes(device)
     if needed > free:
         way_out = 'sampler="reduced"' if dense else 'engine="exact"'
-        msg = f"the {name} sampler needs about {_gib(needed)} for {budget.p}x{budget.q} in "
-        msg += f"{processes} process(es), and {_gib(free)} are free on {device}; "
-        raise ResourceError(msg + f"use {way_out}, fewer workers (jobs=1) or a smaller matrix")
+        raise ResourceError(
+            f"the {name} sampler needs about {_gib(needed)} for {budget.p}x{budget.q} in "
+            f"{processes} process(es), and {_gib(free)} are free on {device}; "
+            f"use {way_out}, fewer workers (jobs=1) or a smaller matrix"
+        )
 
 
 def _free_bytes(device: str) -> int:

@@ -113,19 +113,22 @@ def methods(
     '5.9e-04'
     """
     if lr is not None and not 0 < _arguments.real_number("lr", lr) < math.inf:
-        msg = f"lr must be positive, not {lr}; choose a value such as 1e-4"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"lr must be positive, not {lr}; choose a value such as 1e-4")
     (size,), (rank,) = _arguments.integers("K", (K,)), _arguments.integers("r", (r,))
     budget = Budget(size, size, rank)
-    found = tuple(METHODS.values()) if names is None else find_methods(names)
-    if not found:
-        msg = "names is empty; name a method, or omit names for all methods"
-        raise InvalidArgumentError(msg)
-    grid = {"methods": [method.name for method in found], "K": budget.p, "r": budget.r, "lr": lr}
-    rows = tuple(_row(method, budget, lr) for method in found)
+    chosen = tuple(METHODS.values()) if names is None else find_methods(names)
+    if not chosen:
+        raise InvalidArgumentError("names is empty; name a method, or omit names for all methods")
+    grid = {"methods": [method.name for method in chosen], "K": budget.p, "r": budget.r, "lr": lr}
+    rows = tuple(_row(method, budget, lr) for method in chosen)
     coders = tuple(
-        CoderRow(one.name, one.title, one.reference, tuple(each.value for each in one.transforms))
-        for one in CODERS.values()
+        CoderRow(
+            coder.name,
+            coder.title,
+            coder.reference,
+            tuple(transform.value for transform in coder.transforms),
+        )
+        for coder in CODERS.values()
     )
     return MethodTable(manifest(grid=grid, seed=None), rows, coders if names is None else ())
 

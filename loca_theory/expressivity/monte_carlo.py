@@ -66,9 +66,12 @@ class ErrorCell(Cell):
         method = self.method
         has = {Sampler.REDUCED: method.defines("sample"), Sampler.DENSE: method.can_approximate}
         if not has[self.sampler]:
-            others = [f'sampler="{one}"' for one in Sampler if has[one]] or ["the exact engine"]
-            msg = f"{method.name} has no {self.sampler} sampler; use {others[0]}"
-            raise InvalidArgumentError(msg)
+            ways_out = [f'sampler="{sampler}"' for sampler in Sampler if has[sampler]] or [
+                "the exact engine"
+            ]
+            raise InvalidArgumentError(
+                f"{method.name} has no {self.sampler} sampler; use {ways_out[0]}"
+            )
 
     @property
     def is_storable(self) -> bool:
@@ -86,8 +89,8 @@ def estimate(cells: Sequence[ErrorCell], runner: Runner = DEFAULT_RUNNER) -> lis
     if any(cell.device not in (None, "cpu") for cell in cells):
         runner = replace(runner, jobs=1)
     parts = [cell.blocks for cell in cells]
-    found = iter(runner.run([one for some in parts for one in some], evaluate))
-    return [Moments.merge([next(found) for _ in some]) for some in parts]
+    results = iter(runner.run([block for part in parts for block in part], evaluate))
+    return [Moments.merge([next(results) for _ in part]) for part in parts]
 
 
 def evaluate(cell: ErrorCell) -> Moments:

@@ -18,8 +18,9 @@ _CHUNK = 8192
 def required(rng: np.random.Generator | None) -> np.random.Generator:
     """Return the generator, or raise an error if it is None."""
     if rng is None:
-        msg = "this method makes random choices: pass rng=numpy.random.default_rng(seed)"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            "this method makes random choices: pass rng=numpy.random.default_rng(seed)"
+        )
     return rng
 
 
@@ -46,8 +47,8 @@ def random_indices(n: int, count: int, rng: np.random.Generator) -> NDArray[np.i
     first = _distinct(n, min(count, n // 2), rng)
     if count == len(first):
         return first
-    rest = np.setdiff1d(np.arange(n), first, assume_unique=True)
-    return np.concatenate([first, rng.permutation(rest)[: count - len(first)]])
+    remaining = np.setdiff1d(np.arange(n), first, assume_unique=True)
+    return np.concatenate([first, rng.permutation(remaining)[: count - len(first)]])
 
 
 def _distinct(n: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:

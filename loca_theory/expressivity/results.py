@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.methods import Method
 from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.monte_carlo import Sampler
+from loca_theory.expressivity.spending import spent
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.results import rows
+
+
+class MeanError(NamedTuple):
+    """The fields that an engine adds to an :class:`ErrorRow`."""
+
+    error: float
+    standard_error: float | None
+    draws: int | None = None
+    seed: int | None = None
+    sampler: Sampler | None = None
 
 
 @dataclass(frozen=True)
@@ -44,6 +58,22 @@ class ErrorRow:
     draws: int | None = None
     seed: int | None = None
     sampler: Sampler | None = None
+
+    @classmethod
+    def of(cls, method: Method, budget: Budget, engine: Engine, error: MeanError) -> ErrorRow:
+        """The row of a method at a budget, with the error from an engine."""
+        fraction = spent(method, budget)
+        return cls(
+            K=budget.p if budget.p == budget.q else None,
+            p=budget.p,
+            q=budget.q,
+            r=budget.r,
+            method=method.name,
+            numbers=None if fraction is None else round(fraction * budget.numbers),
+            spent=fraction,
+            engine=engine,
+            **error._asdict(),
+        )
 
 
 @dataclass(frozen=True, repr=False)

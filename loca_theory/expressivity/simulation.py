@@ -26,8 +26,7 @@ from loca_theory.expressivity.methods.registry import (
     own_titles,
 )
 from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
-from loca_theory.expressivity.results import ErrorRow, SimulationResult
-from loca_theory.expressivity.spending import spent
+from loca_theory.expressivity.results import ErrorRow, MeanError, SimulationResult
 from loca_theory.sweeps import Runner, generator
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.runner import DEFAULT_RUNNER, chosen_runner
@@ -77,13 +76,12 @@ def simulate(
         ResourceError: the simulation does not fit in memory, or the workers or the store fail.
 
     >>> import loca_theory as loca
-    >>> found = loca.simulate(768, ranks=[8, 16], methods=["LoCA"], engine="exact")
-    >>> [(row.r, round(row.error, 4)) for row in found.rows]
-    [(8, 0.9128), (16, 0.849)]
+    >>> result = loca.simulate(768, ranks=[8, 16], methods=["LoCA"], engine="exact")
+    >>> [(row.r, round(row.error, 4)) for row in result.rows]
+    [(8, 0.9128), (16, 0.8515)]
     """
     if (sizes is None) == (shape is None):
-        msg = "give either sizes=... (square matrices) or shape=..."
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError("give either sizes=... (square matrices) or shape=...")
     simulation = Simulation(
         shapes=squares(_arguments.integers("sizes", sizes)) if shape is None else (shape,),
         ranks=_arguments.ranks(ranks),
@@ -116,8 +114,7 @@ class Simulation:
     def __post_init__(self) -> None:
         for name in ("shapes", "methods", "engines"):
             if getattr(self, name) == ():
-                msg = f"{name} is empty; give at least one"
-                raise InvalidArgumentError(msg)
+                raise InvalidArgumentError(f"{name} is empty; give at least one")
         shapes = tuple(map(_arguments.shape, self.shapes))
         vars(self).update(shapes=shapes, ranks=_arguments.ranks(self.ranks))
         _arguments.fields_to_int(self, "value_bits", "draws", "seed")
@@ -127,9 +124,10 @@ class Simulation:
         if not any(engines for *_, engines in self._plan):
             names = ", ".join(method.name for method in self.methods)
             engines = ", ".join(self.engines or (Engine.EXACT, Engine.MONTE_CARLO))
-            msg = f"nothing to compute: no engine of ({engines}) can evaluate any "
-            msg += f"method of ({names}) at these shapes; choose another engine"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"nothing to compute: no engine of ({engines}) can evaluate any "
+                f"method of ({names}) at these shapes; choose another engine"
+            )
         _arguments.positive_number("draws", self.draws)
         generator(self.seed)  # refuses a seed that is out of range
         _ = self._cells  # refuses a sampler that a method lacks
@@ -162,58 +160,55 @@ class Simulation:
                 processes=1 if is_alone else joblib.effective_n_jobs(runner.jobs),
                 device=self.device,
             )
-        # What an engine adds to a row.
-        found: dict[tuple[str, Budget, Engine], tuple[Any, ...]] = {}
+        computed: dict[tuple[str, Budget, Engine], MeanError] = {}
         for cell, drawn in zip(self._cells, estimate(self._cells, runner), strict=True):
             errors = drawn.standard_error
             for i, budget in enumerate(cell.budgets):
                 error = None if errors is None else float(errors[i])
-                of_draws = drawn.mean[i], error, drawn.count, self.seed, cell.sampler
-                found[cell.method.name, budget, Engine.MONTE_CARLO] = of_draws
+                computed[cell.method.name, budget, Engine.MONTE_CARLO] = MeanError(
+                    drawn.mean[i], error, drawn.count, self.seed, cell.sampler
+                )
         for method, budgets in self._grouped(Engine.EXACT):
             errors = checked_numbers(method, "expected_errors", budgets).tolist()
             for budget, error in zip(budgets, errors, strict=True):
-                found[method.name, budget, Engine.EXACT] = error, 0.0
+                computed[method.name, budget, Engine.EXACT] = MeanError(error, 0.0)
         for budget, method, engines in self._plan:
             if Engine.ASYMPTOTIC in engines:
                 error = float(checked_numbers(method, "limit", budget))
-                found[method.name, budget, Engine.ASYMPTOTIC] = error, None
-        rows = []
-        for budget, method, engines in self._plan:
-            fraction = spent(method, budget)
-            numbers = None if fraction is None else round(fraction * budget.numbers)
-            size = budget.p if budget.p == budget.q else None
-            for engine in engines:
-                of_engine = found[method.name, budget, engine]
-                where = size, budget.p, budget.q, budget.r
-                rows.append(ErrorRow(*where, method.name, numbers, fraction, engine, *of_engine))
+                computed[method.name, budget, Engine.ASYMPTOTIC] = MeanError(error, None)
+        rows = tuple(
+            ErrorRow.of(method, budget, engine, computed[method.name, budget, engine])
+            for budget, method, engines in self._plan
+            for engine in engines
+        )
         origin = manifest(grid=self.describe(), seed=self.seed, device=self.device)
         fractions: dict[str, list[float]] = {}
         for row in rows:
             if row.spent is not None:
                 fractions.setdefault(row.method, []).append(row.spent)
-        origin["spent"] = {name: [min(some), max(some)] for name, some in fractions.items()}
-        return SimulationResult(origin, tuple(rows))
+        origin["spent"] = {name: [min(values), max(values)] for name, values in fractions.items()}
+        return SimulationResult(origin, rows)
 
     @cached_property
     def _plan(self) -> tuple[tuple[Budget, Method, tuple[Engine, ...]], ...]:
-        """What the table has a row for, in order: budgets, methods and engines."""
-        every = product(self.budgets, self.methods)
-        return tuple((budget, method, self._engines(method, budget)) for budget, method in every)
+        """The budgets, methods and engines of the rows, in order."""
+        grid = product(self.budgets, self.methods)
+        return tuple((budget, method, self._engines(method, budget)) for budget, method in grid)
 
     def _engines(self, method: Method, budget: Budget) -> tuple[Engine, ...]:
-        known, wanted = method.engines(budget), self.engines or (Engine.EXACT, Engine.MONTE_CARLO)
-        found = tuple(engine for engine in wanted if engine in known)
-        return found if self.engines else found[:1]
+        engines = self.engines or (Engine.EXACT, Engine.MONTE_CARLO)
+        available = method.engines(budget)
+        usable = tuple(engine for engine in engines if engine in available)
+        return usable if self.engines else usable[:1]
 
     def _grouped(self, engine: Engine) -> list[tuple[Method, list[Budget]]]:
         """The budgets that an engine evaluates, for each method and shape."""
-        found: dict[tuple[str, int, int], tuple[Method, list[Budget]]] = {}
+        groups: dict[tuple[str, int, int], tuple[Method, list[Budget]]] = {}
         for budget, method, engines in self._plan:
             if engine in engines:
-                group = found.setdefault((method.name, budget.p, budget.q), (method, []))
+                group = groups.setdefault((method.name, budget.p, budget.q), (method, []))
                 group[1].append(budget)
-        return list(found.values())
+        return list(groups.values())
 
     @cached_property
     def _cells(self) -> list[ErrorCell]:
@@ -229,8 +224,10 @@ class Simulation:
     @property
     def budgets(self) -> list[Budget]:
         """Every budget, in order of shape and rank."""
-        charged = self.accounting, self.value_bits
-        return [Budget(*shape, r, *charged) for shape, r in product(self.shapes, self.ranks)]
+        return [
+            Budget(p, q, r, self.accounting, self.value_bits)
+            for (p, q), r in product(self.shapes, self.ranks)
+        ]
 
 
 def squares(sizes: Iterable[int]) -> tuple[tuple[int, int], ...]:
@@ -242,4 +239,6 @@ def engines_of(name: str | None, sampler: str | None = None) -> tuple[Engine, ..
     """Engines that the arguments ``engine`` and ``sampler`` of :func:`simulate` stand for."""
     if name is None:
         return None if sampler is None else (Engine.EXACT, Engine.MONTE_CARLO)
-    return find("engine", name, {**{one.value: (one,) for one in Engine}, "all": tuple(Engine)})
+    return find(
+        "engine", name, {**{member.value: (member,) for member in Engine}, "all": tuple(Engine)}
+    )

@@ -99,9 +99,10 @@ def spectral_error(singular_values: ArrayLike, method: str | Method, budget: Bud
     method = find_method(method)
     weights = _weights(singular_values, budget)
     if not has_spectral_error(method):
-        msg = f"{method.name} has no error that follows from the singular values alone; "
-        msg += "use low rank, a linear family or a selection, such as LoRA, LoCA or FourierFT"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{method.name} has no error that follows from the singular values alone; "
+            "use low rank, a linear family or a selection, such as LoRA, LoCA or FourierFT"
+        )
     if isinstance(method, LinearFamily):
         return float(method.expected_errors([budget])[0])
     if isinstance(method, Selection):
@@ -161,8 +162,8 @@ def compare_with_low_rank(
         InvalidArgumentError: as for :func:`spectral_error`.
 
     >>> import numpy as np
-    >>> found = compare_with_low_rank(np.arange(1, 301) ** -0.5, Budget(300, 300, 8))
-    >>> f"{found.low_rank:.3f} {found.other:.3f} {found.normal_limit:.3f} {found.better}"
+    >>> result = compare_with_low_rank(np.arange(1, 301) ** -0.5, Budget(300, 300, 8))
+    >>> f"{result.low_rank:.3f} {result.other:.3f} {result.normal_limit:.3f} {result.better}"
     '0.433 0.190 0.178 LoRA'
     """
     method = find_method(method)

@@ -1,4 +1,4 @@
-"""What methods spend of a budget, since not all can spend all of it."""
+"""The fraction of a budget that methods spend, because not all can spend all of it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ def spent(method: Method, budget: Budget) -> float | None:
 
 def off_budget(spent: Iterable[float | None]) -> str:
     """The range of fractions of a budget in per cent, if one is off by over 2%; "" otherwise."""
-    known = [one for one in spent if one is not None and not math.isnan(one)]
-    low, high = min(known, default=1.0), max(known, default=1.0)
+    fractions = [
+        fraction for fraction in spent if fraction is not None and not math.isnan(fraction)
+    ]
+    low, high = min(fractions, default=1.0), max(fractions, default=1.0)
     if 1 - low <= _TOLERANCE and high - 1 <= _TOLERANCE:
         return ""
     ends = dict.fromkeys((f"{low:.0%}", f"{high:.0%}"))
@@ -44,10 +46,12 @@ def off_budget(spent: Iterable[float | None]) -> str:
 
 
 def off_budgets(names: Iterable[str], budgets: Sequence[Budget]) -> dict[str, str]:
-    """What methods of the package spend of budgets, where it is off by more than 2%, in words."""
+    """In words, what methods of the package spend of budgets where it is off by more than 2%."""
     methods = [METHODS[name] for name in dict.fromkeys(names) if name in METHODS]
     texts = {
-        one.name: off_budget(spent(one, budget) for budget in budgets if one.exists(budget))
-        for one in methods
+        method.name: off_budget(
+            spent(method, budget) for budget in budgets if method.exists(budget)
+        )
+        for method in methods
     }
     return {name: text for name, text in texts.items() if text}

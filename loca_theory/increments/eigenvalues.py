@@ -46,8 +46,9 @@ def squared_singular_values(matrix: TensorLike) -> Array:
     """
     scaled, exponent = balanced(matrix, "matrix")
     if scaled.ndim != 2 or not scaled.numel():
-        msg = f"matrix must have two dimensions that are not empty, not shape {tuple(scaled.shape)}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"matrix must have two dimensions that are not empty, not shape {tuple(scaled.shape)}"
+        )
     scaled = scaled.detach()
     tall = scaled if scaled.shape[0] >= scaled.shape[1] else scaled.mT
     with float32_products(tall.device):
@@ -88,10 +89,12 @@ def _of_low_rank(tall: torch.Tensor) -> Array | None:
     The space is spanned by random combinations of the first rows. The result is None for any other
     matrix; most of these are recognised from the first rows.
     """
-    some = tall[: 2 * _LOW_RANK].double()
-    if len(some) > _LOW_RANK:
-        rest = _eigenvalues(some @ some.mT)[: len(some) - _LOW_RANK].sum()
-        if rest > _ROUNDING * float(some.square().sum()) * max(1.0, tall.shape[0] / len(some)):
+    sample = tall[: 2 * _LOW_RANK].double()
+    if len(sample) > _LOW_RANK:
+        remainder = _eigenvalues(sample @ sample.mT)[: len(sample) - _LOW_RANK].sum()
+        if remainder > _ROUNDING * float(sample.square().sum()) * max(
+            1.0, tall.shape[0] / len(sample)
+        ):
             return None
     first = tall[:_ROWS].double()
     generator = torch.Generator().manual_seed(0)

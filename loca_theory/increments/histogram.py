@@ -70,8 +70,9 @@ def histogram(entries: TensorLike) -> Histogram:
     low, high = ends(flat, "entries")
     count, exponent = flat.numel(), exponent_of(low, high)
     if low == high:
-        msg = "entries must not all be equal: constant entries have no distribution; leave them out"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            "entries must not all be equal: constant entries have no distribution; leave them out"
+        )
 
     size = _PIECE if flat.device.type == "cpu" else _PIECE_ON_GPU
 
@@ -79,20 +80,20 @@ def histogram(entries: TensorLike) -> Histogram:
         return (times_power_of_two(piece, -exponent) for piece in flat.split(size))
 
     # Centre at the mean rounded to the entries' own type, so that the differences of entries close
-    # to it are exact. The rounding of the mean is corrected by `rest`.
+    # to it are exact. The rounding of the mean is corrected by `correction`.
     mean = sum(float(piece.sum(dtype=torch.float64)) for piece in pieces()) / count
     centre = float(torch.tensor(mean, dtype=flat.dtype))
-    rest = squares = 0.0
+    correction = squares = 0.0
     for piece in pieces():
         apart = piece - centre
-        rest += float(apart.sum(dtype=torch.float64)) / count
+        correction += float(apart.sum(dtype=torch.float64)) / count
         squares += float(apart.square_().sum(dtype=torch.float64)) / count
-    standard_deviation = math.sqrt(squares - rest**2)
+    standard_deviation = math.sqrt(squares - correction**2)
     cells = 2 * RESOLUTION * REACH + 2
     counts = torch.zeros(cells, dtype=torch.int64, device=flat.device)
     fourth = 0.0
     for piece in pieces():
-        z = (piece - centre).sub_(rest).div_(standard_deviation)
+        z = (piece - centre).sub_(correction).div_(standard_deviation)
         fourth += float(z.square().square_().sum(dtype=torch.float64))
         bins = z.mul_(RESOLUTION).floor_().clamp_(-RESOLUTION * REACH - 1, RESOLUTION * REACH)
         bins = bins.add_(RESOLUTION * REACH + 1).to(torch.int32)
@@ -133,8 +134,10 @@ def cell_probabilities(edges: Array) -> Array:
 def coarse_cells(bins_per_sigma: int, reach: int) -> NDArray[np.int64]:
     """First grid cell of each bin of equal width, with an open bin beyond each end."""
     if bins_per_sigma < 1 or RESOLUTION % bins_per_sigma or not 1 <= reach <= REACH:
-        msg = f"bins_per_sigma must divide {RESOLUTION} and reach be 1 to {REACH}, "
-        raise InvalidArgumentError(msg + f"not {bins_per_sigma} and {reach}")
+        raise InvalidArgumentError(
+            f"bins_per_sigma must divide {RESOLUTION} and reach be 1 to {REACH}, "
+            f"not {bins_per_sigma} and {reach}"
+        )
     width = RESOLUTION // bins_per_sigma
     inner = np.arange((REACH - reach) * RESOLUTION, (REACH + reach) * RESOLUTION + 1, width) + 1
     return np.concatenate([[0], inner])

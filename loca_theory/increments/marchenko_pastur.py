@@ -45,8 +45,9 @@ class MarchenkoPastur:
 
     def __post_init__(self) -> None:
         if not (0 < self.ratio < np.inf and 0 < self.sigma < np.inf):
-            msg = f"ratio and sigma must be positive and finite, not {self.ratio} and {self.sigma}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"ratio and sigma must be positive and finite, not {self.ratio} and {self.sigma}"
+            )
 
     @cached_property
     def atom(self) -> float:
@@ -99,14 +100,13 @@ class MarchenkoPastur:
         Raises:
             InvalidArgumentError: a probability is not in [0, 1].
         """
-        wanted = np.asarray(probability, dtype=np.float64)
-        if np.any(~((wanted >= 0) & (wanted <= 1))):
-            msg = "probability must be between 0 and 1"
-            raise InvalidArgumentError(msg)
-        theta = angle_at_fraction(np.minimum(wanted / (1 - self.atom), 1.0), self._aspect)
+        tail = np.asarray(probability, dtype=np.float64)
+        if np.any(~((tail >= 0) & (tail <= 1))):
+            raise InvalidArgumentError("probability must be between 0 and 1")
+        theta = angle_at_fraction(np.minimum(tail / (1 - self.atom), 1.0), self._aspect)
         x = self._scale * (1 + self._aspect + 2 * np.sqrt(self._aspect) * np.cos(theta))
         x = np.maximum(x, self.support[0])
-        return np.where(wanted > 1 - self.atom, 0.0, x)
+        return np.where(tail > 1 - self.atom, 0.0, x)
 
     def ppf(self, probability: ArrayLike) -> Array:
         """The x with P(X ≤ x) = probability; 0 if the probability is at most P(X = 0).
@@ -149,23 +149,25 @@ def angle_at_fraction(fraction: ArrayLike, aspect: float) -> Array:
     would leave the interval known to hold the angle is replaced by bisection.
     """
     fraction = np.asarray(fraction, dtype=np.float64)
-    wanted = np.clip(fraction.ravel(), 0.0, 1.0)
-    low, high = np.zeros(len(wanted)), np.full(len(wanted), np.pi)
+    goal = np.clip(fraction.ravel(), 0.0, 1.0)
+    low, high = np.zeros(len(goal)), np.full(len(goal), np.pi)
     # Near 0 the fraction is proportional to the cube of the angle.
     grid = np.linspace(0.0, np.pi, _GRID)
-    theta = np.interp(np.cbrt(wanted), np.cbrt(fraction_up_to_angle(grid, aspect)), grid)
+    theta = np.interp(np.cbrt(goal), np.cbrt(fraction_up_to_angle(grid, aspect)), grid)
     root = np.sqrt(aspect)
     for _ in range(_MOST_STEPS):
-        excess = fraction_up_to_angle(theta, aspect) - wanted
+        excess = fraction_up_to_angle(theta, aspect) - goal
         low, high = np.where(excess <= 0, theta, low), np.where(excess >= 0, theta, high)
         half = np.cos(theta / 2) ** 2
         # 1 + c + 2√c cos θ without cancellation
         slope = 2 * np.sin(theta) ** 2 / (np.pi * ((1 - root) ** 2 + 4 * root * half))
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = theta - excess / slope
-        found = np.where((found >= low) & (found <= high), found, (low + high) / 2)
-        step, theta = np.abs(found - theta).max(initial=0.0), found
+            next_theta = theta - excess / slope
+        next_theta = np.where(
+            (next_theta >= low) & (next_theta <= high), next_theta, (low + high) / 2
+        )
+        step, theta = np.abs(next_theta - theta).max(initial=0.0), next_theta
         if step <= _ROUNDING:
             break
-    theta = np.where(wanted >= fraction_up_to_angle(np.pi, aspect), np.pi, theta)
-    return np.where(wanted > 0, theta, 0.0).reshape(fraction.shape)
+    theta = np.where(goal >= fraction_up_to_angle(np.pi, aspect), np.pi, theta)
+    return np.where(goal > 0, theta, 0.0).reshape(fraction.shape)

@@ -41,7 +41,7 @@ _NARROWEST, _NEVER, _RARE = 12.0, 8.3, 2.5
 _PIECE = 2**21
 # Copies to try per copy that is wanted, before the test gives up.
 _ATTEMPTS = 3
-# If ε is at least this many samples, the loop ends after so few copies if none of them is nearer
+# If ε is at least this many samples, the loop ends after this few copies if none of them is nearer
 # than twice ε: where a third of the copies would be accepted, this has a probability below 1e-10.
 _SAMPLES, _FEW = 50, 5
 
@@ -105,8 +105,10 @@ class PrintedTest:
         """
         sample = self.reference(rng) if reference is None else reference
         if len(sample) != self.samples:
-            msg = f"reference must have the test's {self.samples} samples, not {len(sample)}"
-            raise InvalidArgumentError(msg + "; draw it with the method reference")
+            raise InvalidArgumentError(
+                f"reference must have the test's {self.samples} samples, not {len(sample)}"
+                "; draw it with the method reference"
+            )
         noise = self.noise / entries.standard_deviation
         bins, accepted = self._accepted(sample, noise, rng)
         n, size = entries.size, self.samples
@@ -131,29 +133,31 @@ class PrintedTest:
         return binnings[-1], self._copies(sample, binnings[-1], noise, rng)
 
     def _copies(self, sample: Array, bins: int, noise: float, rng: np.random.Generator) -> _Counts:
-        coarse_cells(bins, REACH)  # raises if there are no such bins
+        coarse_cells(bins, REACH)  # raises if the bins are not allowed
         counts = bin_counts(sample, bins)
         draw = copies_of(sample, bins, noise)
         accepted = np.empty((0, len(counts)), dtype=np.int64)
         distances = np.empty(0)
         # The argument for giving up early needs an acceptance of at least a third to go on.
         few = _FEW if self.epsilon * self.samples >= _SAMPLES else 0
-        half, most = max(1, self.copies // 2), _ATTEMPTS * self.copies
+        half, limit = max(1, self.copies // 2), _ATTEMPTS * self.copies
         # The loop is only asked whether to go on after these numbers of copies.
-        stops = sorted({few, half, most})
+        stops = sorted({few, half, limit})
         while len(accepted) < self.copies:
-            made = len(distances)
-            is_far = 0 < made == few and distances.min() > 2 * self.epsilon
-            if is_far or made >= most or (made >= half and not len(accepted)):
-                msg = f"the paper's test accepted {len(accepted)} of {made} perturbed copies of "
-                msg += f"its samples: their median total variation is {np.median(distances):.2g} "
-                msg += f"and must be below epsilon = {self.epsilon:g}; raise epsilon, lower noise "
-                raise AcceptanceError(msg + f"({noise:.2g} standard deviations) or use fewer bins")
-            stop = next(stop for stop in stops if stop > made)
-            copies = draw(min(stop - made, self.copies - len(accepted)), rng)
-            found = np.abs(copies - counts).sum(axis=1) / (2 * self.samples)
-            distances = np.concatenate([distances, found])
-            accepted = np.concatenate([accepted, copies[found < self.epsilon]])
+            drawn = len(distances)
+            is_far = 0 < drawn == few and distances.min() > 2 * self.epsilon
+            if is_far or drawn >= limit or (drawn >= half and not len(accepted)):
+                raise AcceptanceError(
+                    f"the paper's test accepted {len(accepted)} of {drawn} perturbed copies of "
+                    f"its samples: their median total variation is {np.median(distances):.2g} "
+                    f"and must be below epsilon = {self.epsilon:g}; raise epsilon, lower noise "
+                    f"({noise:.2g} standard deviations) or use fewer bins"
+                )
+            stop = next(stop for stop in stops if stop > drawn)
+            copies = draw(min(stop - drawn, self.copies - len(accepted)), rng)
+            new_distances = np.abs(copies - counts).sum(axis=1) / (2 * self.samples)
+            distances = np.concatenate([distances, new_distances])
+            accepted = np.concatenate([accepted, copies[new_distances < self.epsilon]])
         return accepted
 
 
@@ -203,7 +207,7 @@ def _crossing_samples(sample: Array, steps: int, noise: float) -> list[tuple[Arr
     near, far = (
         np.searchsorted(sample, [edges - t * noise, edges + t * noise]) for t in (_RARE, _NEVER)
     )
-    found = []
+    samples = []
     for begin, end in (
         ((near[0], middle), (middle, near[1])),
         ((far[0], near[1]), (near[0], far[1])),
@@ -213,8 +217,8 @@ def _crossing_samples(sample: Array, steps: int, noise: float) -> list[tuple[Arr
         owner = np.repeat(np.arange(len(lengths)), lengths)
         index = np.arange(len(owner)) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
         distance = np.abs(sample[index] - np.tile(edges, 2)[owner])
-        found.append((special.ndtr(-distance / noise), owner))
-    return found
+        samples.append((special.ndtr(-distance / noise), owner))
+    return samples
 
 
 def _cross_often(
@@ -235,8 +239,8 @@ def _cross_seldom(
     """Draw the crossings of a random subset."""
     bound = special.ndtr(-_RARE)
     pairs = len(flows) * len(probability)
-    some = rng.choice(pairs, rng.binomial(pairs, bound), replace=False, shuffle=False)
-    copy, one = np.divmod(some, max(1, len(probability)))
-    crosses = rng.random(len(some)) * bound < probability[one]
-    cell = copy[crosses] * flows[0].size + owner[one[crosses]]
+    drawn = rng.choice(pairs, rng.binomial(pairs, bound), replace=False, shuffle=False)
+    copy, crossing = np.divmod(drawn, max(1, len(probability)))
+    crosses = rng.random(len(drawn)) * bound < probability[crossing]
+    cell = copy[crosses] * flows[0].size + owner[crossing[crosses]]
     flows += np.bincount(cell, minlength=flows.size).reshape(flows.shape)

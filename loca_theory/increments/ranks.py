@@ -46,10 +46,11 @@ def energy_ranks(eigenvalues: ArrayLike, fractions: Sequence[float]) -> tuple[in
     (1, 2, 3)
     """
     values, _ = checked_spectrum(eigenvalues)
-    if not all(0 < one <= 1 for one in fractions):
-        msg = f"fractions must be above 0 and at most 1, not {', '.join(map(str, fractions))}"
-        raise InvalidArgumentError(msg)
+    if not all(0 < fraction <= 1 for fraction in fractions):
+        raise InvalidArgumentError(
+            f"fractions must be above 0 and at most 1, not {', '.join(map(str, fractions))}"
+        )
     retained = np.cumsum(np.sort(values)[::-1])
     # Divide by the last sum, so that rounding cannot make a fraction of 1 unreachable.
-    found = np.searchsorted(retained / retained[-1], fractions, side="left") + 1
-    return tuple(found.tolist())
+    ranks = np.searchsorted(retained / retained[-1], fractions, side="left") + 1
+    return tuple(ranks.tolist())

@@ -87,11 +87,11 @@ def fit_bulk(eigenvalues: ArrayLike, p: int, q: int) -> BulkFit:
         variance = max(variance, smallest)
         centre, width = edge_scaling(p - spikes, q - spikes)
         edge = variance * (centre + width * SPIKE_QUANTILE)
-        found = int(count - np.searchsorted(ordered, edge, side="right"))
-        if not spikes < found < count - _SMALLEST_BULK:
-            spikes = max(spikes, found)
+        count_above = int(count - np.searchsorted(ordered, edge, side="right"))
+        if not spikes < count_above < count - _SMALLEST_BULK:
+            spikes = max(spikes, count_above)
             break
-        spikes = found
+        spikes = count_above
     if variance <= smallest:
         return BulkFit(None, spikes, float(np.ldexp(edge, exponent)), 1.0, None, None)
     law = MarchenkoPastur(count / max(p, q), float(np.sqrt(variance)))
@@ -197,22 +197,30 @@ def checked_spectrum(
     try:
         values = np.asarray(spectrum)
     except (TypeError, ValueError, RuntimeError) as error:
-        msg = f"{argument} must be a vector of numbers, not {type(spectrum).__name__}: {error}"
-        raise InvalidArgumentError(msg) from error
+        raise InvalidArgumentError(
+            f"{argument} must be a vector of numbers, not {type(spectrum).__name__}: {error}"
+        ) from error
     if values.ndim != 1 or values.dtype.kind not in "fiu":
-        msg = f"{argument} must be a vector of real numbers, not {values.dtype} of shape "
-        raise InvalidArgumentError(msg + f"{values.shape}")
+        raise InvalidArgumentError(
+            f"{argument} must be a vector of real numbers, not {values.dtype} of shape "
+            f"{values.shape}"
+        )
     if shape is not None and len(values) != min(shape):
-        msg = f"{argument} must be all {min(shape)} of a {shape[0]}x{shape[1]} matrix, zeros "
-        raise InvalidArgumentError(msg + f"included, not {len(values)}")
+        raise InvalidArgumentError(
+            f"{argument} must be all {min(shape)} of a {shape[0]}x{shape[1]} matrix, zeros "
+            f"included, not {len(values)}"
+        )
     values = values.astype(np.float64)
     if bad := int((~(np.isfinite(values) & (values >= 0))).sum()):
-        msg = f"{argument} must be finite and not negative: {bad} of {len(values)} are not; take "
         is_root = argument == "singular_values"
         source = "numpy.linalg.svd" if is_root else "squared_singular_values"
-        raise InvalidArgumentError(msg + f"them from {source}")
+        raise InvalidArgumentError(
+            f"{argument} must be finite and not negative: {bad} of {len(values)} are not; take "
+            f"them from {source}"
+        )
     if not values.any():
-        msg = f"{argument} must not all be 0: a matrix of zeros has no spectrum; leave it out"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{argument} must not all be 0: a matrix of zeros has no spectrum; leave it out"
+        )
     exponent = int(np.frexp(values.max())[1]) // 2 * 2
     return np.ldexp(values, -exponent), exponent

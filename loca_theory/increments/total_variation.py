@@ -88,8 +88,9 @@ def calibrated_test(
         InvalidArgumentError: an argument is out of range.
     """
     if not (0 <= epsilon < 1 and replicates >= 1):
-        msg = "the test needs 0 <= epsilon < 1 and replicates >= 1, not "
-        raise InvalidArgumentError(msg + f"{epsilon} and {replicates}")
+        raise InvalidArgumentError(
+            f"the test needs 0 <= epsilon < 1 and replicates >= 1, not {epsilon} and {replicates}"
+        )
     n, first = entries.size, coarse_cells(_BINS, _BINNED_REACH)
     expected = np.add.reduceat(normal_cells(), first)
     observed = np.add.reduceat(entries.counts, first) / n

@@ -75,21 +75,22 @@ def truncated_svd(matrix: TensorLike, k: int, *, tolerance: float = _TOLERANCE) 
 
     Example:
         >>> import numpy as np
-        >>> found = truncated_svd(np.diag([3.0, 2.0, 1.0]), 2)
-        >>> found.s.tolist()
+        >>> svd = truncated_svd(np.diag([3.0, 2.0, 1.0]), 2)
+        >>> svd.s.tolist()
         [3.0, 2.0]
     """
     w, exponent = balanced(matrix, "matrix")
     w = w.detach()
-    most = min(w.shape) if w.ndim == 2 else 0
-    if not 1 <= whole_number("k", k) <= most:
-        msg = f"k must be from 1 to the smaller side of a matrix, not {k} for {tuple(w.shape)}"
-        raise InvalidArgumentError(msg)
+    side = min(w.shape) if w.ndim == 2 else 0
+    if not 1 <= whole_number("k", k) <= side:
+        raise InvalidArgumentError(
+            f"k must be from 1 to the smaller side of a matrix, not {k} for {tuple(w.shape)}"
+        )
     is_tall = w.shape[0] >= w.shape[1]
     tall = w if is_tall else w.mT
-    blocks = min(_MOST_BLOCKS, most // (2 * (k + _SPARE)))
+    blocks = min(_MOST_BLOCKS, side // (2 * (k + _SPARE)))
     with float32_products(w.device):
-        if most > _GRAM_UP_TO and blocks >= _FEWEST_BLOCKS:
+        if side > _GRAM_UP_TO and blocks >= _FEWEST_BLOCKS:
             right, missing = _krylov(tall, k, blocks, tolerance)
         else:
             right, missing = _from_gram(tall, k)
@@ -114,7 +115,9 @@ def svd_of_product(b: torch.Tensor, a: torch.Tensor) -> TruncatedSVD:
     return TruncatedSVD(left @ u[:, :k], s[:k], vh[:k] @ right.mT, 0.0)
 
 
-def _krylov(tall: torch.Tensor, k: int, most: int, tolerance: float) -> tuple[torch.Tensor, float]:
+def _krylov(
+    tall: torch.Tensor, k: int, max_blocks: int, tolerance: float
+) -> tuple[torch.Tensor, float]:
     """The k Ritz vectors from a block Krylov space, and the estimate.
 
     Blocks are rows here, because products with them are faster than with columns.
@@ -125,14 +128,14 @@ def _krylov(tall: torch.Tensor, k: int, most: int, tolerance: float) -> tuple[to
     energy = max(energy_of(tall), np.finfo(np.float64).tiny)
     block = torch.linalg.qr(start).Q.mT
     basis = block[:0]
-    small = block.new_zeros((most * width, most * width), dtype=torch.float64)
+    small = block.new_zeros((max_blocks * width, max_blocks * width), dtype=torch.float64)
     while True:
         basis = torch.cat([basis, block])
         size = len(basis)
         image = _times_gram(block, tall)
         inside = image @ basis.mT
         small[size - width : size, :size] = inside  # the lower triangle is all that is read
-        rest, factor = torch.linalg.qr((image - inside @ basis).mT)
+        remainder, factor = torch.linalg.qr((image - inside @ basis).mT)
         values, vectors = torch.linalg.eigh(small[:size, :size])
         values, vectors = values.flip(0), vectors.flip(1)[:, :k].to(basis.dtype)
         # The images of all other blocks lie in the space, so R is the rest of the last image.
@@ -141,7 +144,7 @@ def _krylov(tall: torch.Tensor, k: int, most: int, tolerance: float) -> tuple[to
         if is_settled or size == len(small):
             return basis.mT @ vectors, missing
         # Once more: orthogonal to all blocks up to rounding.
-        block = torch.linalg.qr(rest - basis.mT @ (basis @ rest)).Q.mT
+        block = torch.linalg.qr(remainder - basis.mT @ (basis @ remainder)).Q.mT
 
 
 def _times_gram(block: torch.Tensor, tall: torch.Tensor) -> torch.Tensor:

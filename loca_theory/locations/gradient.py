@@ -71,14 +71,14 @@ def _along(sample: Sample, by: int) -> torch.Tensor:
 def _steepest(
     sample: Sample, weights: torch.Tensor, indices: torch.Tensor, shape: tuple[int, int]
 ) -> torch.Tensor:
-    here = sample(0, 0)
+    centre = sample(0, 0)
     row, column = indices.unbind(1)
     slope = torch.zeros_like(weights)
     gradient = weights.new_zeros((weights.shape[0], 2))
     for i, j in _DIRECTIONS:
         length = math.hypot(i, j)
         inside = (row >= -i) & (row < shape[0] - i) & (column >= -j) & (column < shape[1] - j)
-        new = weights * (sample(i, j) - here) / length
+        new = weights * (sample(i, j) - centre) / length
         steeper = inside & (new < slope)
         slope = torch.where(steeper, new, slope)
         step = torch.stack([new * i, new * j], dim=1) / length

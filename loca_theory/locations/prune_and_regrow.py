@@ -68,11 +68,11 @@ def swap(
         return indices
     free = predicted_decrease.scatter(-1, indices, -1.0)
     target = largest(free, count)
-    saliency, which = saliencies(coefficients, curvature).topk(count, largest=False)
+    saliency, dropped = saliencies(coefficients, curvature).topk(count, largest=False)
     if curvature is not None:
         pays = free.gather(-1, target) > saliency
-        target = torch.where(pays, target, indices.gather(-1, which))
-    return indices.scatter(-1, which, target)
+        target = torch.where(pays, target, indices.gather(-1, dropped))
+    return indices.scatter(-1, dropped, target)
 
 
 def most_moved(components: int, progress: float, *, use_curvature: bool) -> int:
@@ -116,18 +116,18 @@ def reselect(
     Source: Sturm and Christensen, "Cyclic matching pursuits with multiscale time-frequency
     dictionaries", 2010, with k = 1.
     """
-    own = indices.gather(-1, dropped)
+    old = indices.gather(-1, dropped)
     # In a tie, the component's own location wins.
     infinity = predicted_decrease.new_full((), math.inf)
-    here = torch.nextafter(predicted_decrease.gather(-1, own), infinity)
-    candidates = predicted_decrease.scatter(-1, indices, -1.0).scatter(-1, own, here)
+    preferred = torch.nextafter(predicted_decrease.gather(-1, old), infinity)
+    candidates = predicted_decrease.scatter(-1, indices, -1.0).scatter(-1, old, preferred)
     best = largest(candidates, dropped.shape[-1])
-    is_best = _marked(candidates, best).gather(-1, own)
-    is_own = _marked(candidates, own).gather(-1, best)
+    is_best = _marked(candidates, best).gather(-1, old)
+    is_own = _marked(candidates, old).gather(-1, best)
     # There are as many new locations as components that move. Sort both to the front, to pair them.
     order = is_best.int().sort(dim=-1, stable=True).indices
     fresh = best.gather(-1, is_own.int().sort(dim=-1, stable=True).indices)
-    moved_to = torch.where(is_best.gather(-1, order), own.gather(-1, order), fresh)
+    moved_to = torch.where(is_best.gather(-1, order), old.gather(-1, order), fresh)
     return indices.scatter(-1, dropped.gather(-1, order), moved_to)
 
 
@@ -151,5 +151,5 @@ def cosine_count(first: float, components: int, progress: float) -> int:
     return max(1, round(first * components * (1 + math.cos(math.pi * progress)) / 2))
 
 
-def _marked(like: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-    return torch.zeros_like(like, dtype=torch.bool).scatter(-1, indices, value=True)
+def _marked(values: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(values, dtype=torch.bool).scatter(-1, indices, value=True)

@@ -1,4 +1,4 @@
-"""What a stored fine-tune says of the change that training made: laws of rounding, and its cells.
+"""The change that training made, from a stored fine-tune: laws of rounding, and rounding cells.
 
 A checkpoint stores W' = rd(W + Δ) in a format of few bits. The files show d = W' - W, the rounded
 change. Δ itself is known to lie in one interval per entry, its rounding cell; a matrix of low rank

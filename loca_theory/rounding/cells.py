@@ -73,10 +73,10 @@ class RoundingCells:
         """
         p, q = self.low.shape
         width = (self.high - self.low)[:: max(1, p // _SAMPLED_ROWS)]
-        most = _SHRUNK * float(width[width.isfinite()].median()) * unknowns / (p * q)
+        limit = _SHRUNK * float(width[width.isfinite()].median()) * unknowns / (p * q)
         cells = RoundingCells(self.low.clone(), self.high.clone())
         for low, high in zip(cells.low.split(_ROWS), cells.high.split(_ROWS), strict=True):
-            margin = high.sub(low).mul_(_SHRUNK_AT_MOST).clamp_(min=0, max=most)
+            margin = high.sub(low).mul_(_SHRUNK_AT_MOST).clamp_(min=0, max=limit)
             low.add_(margin)
             high.sub_(margin)
         return cells
@@ -110,8 +110,7 @@ def rounding_cells(
     """
     _check_shapes(base, tuned)
     if dtype not in (torch.float32, torch.float64):
-        msg = f"dtype must be torch.float32 or torch.float64, not {dtype}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"dtype must be torch.float32 or torch.float64, not {dtype}")
     # Midpoints of 16-bit formats are float32 numbers, and half as many bytes.
     is_short = form.dtype.itemsize <= 2 and base.dtype.itemsize <= 4 and tuned.dtype.itemsize <= 4
     fits = dtype is torch.float32 and is_short and recipe is not Recipe.ROUNDED_TWICE
@@ -153,17 +152,20 @@ def pair_format(base: torch.Tensor, tuned: torch.Tensor) -> Format:
     """
     for matrix, name in ((base, "base"), (tuned, "tuned")):
         if matrix.ndim != 2 or not matrix.numel():
-            msg = f"{name} must be a matrix with entries, not of shape {tuple(matrix.shape)}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"{name} must be a matrix with entries, not of shape {tuple(matrix.shape)}"
+            )
     _check_shapes(base, tuned)
     before, after = format_of(base, "base"), format_of(tuned, "tuned")
     if after is None:
-        msg = "tuned has more than 24 significant bits, so its rounding hides nothing; use its SVD"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            "tuned has more than 24 significant bits, so its rounding hides nothing; use its SVD"
+        )
     if after.dtype is torch.float32 and before is not None and before is not after:
-        msg = f"tuned has the 24 bits of float32 and base those of {before.name}: pass the base "
-        msg += "first; if they are not swapped, rounding hides nothing here, so use the SVD"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"tuned has the 24 bits of float32 and base those of {before.name}: pass the base "
+            "first; if they are not swapped, rounding hides nothing here, so use the SVD"
+        )
     return after
 
 
@@ -177,8 +179,10 @@ def _root_mean_square(base: torch.Tensor, tuned: torch.Tensor) -> float:
 
 def _check_shapes(base: torch.Tensor, tuned: torch.Tensor) -> None:
     if base.shape != tuned.shape:
-        msg = f"base and tuned must have one shape, not {tuple(base.shape)} and "
-        raise InvalidArgumentError(msg + f"{tuple(tuned.shape)}; pass the same matrix of both")
+        raise InvalidArgumentError(
+            f"base and tuned must have one shape, not {tuple(base.shape)} and "
+            f"{tuple(tuned.shape)}; pass the same matrix of both"
+        )
 
 
 def _ends(

@@ -1,7 +1,7 @@
 r"""Floating-point formats: their numbers, the steps between them, and rounding to the nearest.
 
 A number of t significant bits with :math:`2^e ≤ |w| < 2^{e+1}` is a multiple of the step
-:math:`u = 2^{e+1-t}`. Below the smallest normal number the step no longer falls. Numbers are
+:math:`u = 2^{e+1-t}`. Below the smallest normal number the step stays the same. Numbers are
 passed in float64, in which those of these formats, their midpoints and their steps are exact; for
 formats of 16 bits and fewer, float32 does as well.
 
@@ -176,8 +176,9 @@ def format_of(values: torch.Tensor, name: str = "values") -> Format | None:
         InvalidArgumentError: the tensor is not of a floating type, or has NaN or infinite entries.
     """
     if not values.is_floating_point():
-        msg = f"{name} must be of a floating type, not {values.dtype}; dequantise it first"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{name} must be of a floating type, not {values.dtype}; dequantise it first"
+        )
     wide = values.float() if values.dtype.itemsize < 2 else values
     ends(wide, name)
     return next((form for form in FORMATS.values() if form.holds(wide)), None)

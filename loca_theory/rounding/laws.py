@@ -1,4 +1,4 @@
-r"""What is left of independent changes after rounding, as exact sums over binades and cells.
+r"""How much of independent changes survives rounding, as exact sums over binades and cells.
 
 W is N(0, s²) rounded to the format, Δ is N(0, σ²) and independent of W, and d = rd(W + Δ) - W.
 
@@ -72,7 +72,7 @@ class RoundedChange:
 
 
 def rounded_change(form: Format, change: float, weight: float = 1.0) -> RoundedChange:
-    """What a format leaves of independent normal changes of independent normal weights.
+    """How much of independent normal changes of independent normal weights survives in a format.
 
     Args:
         form: The format of weights before and after.
@@ -86,11 +86,14 @@ def rounded_change(form: Format, change: float, weight: float = 1.0) -> RoundedC
     """
     for name, value in (("change", change), ("weight", weight)):
         if not real_number(name, value) > 0 or not math.isfinite(value):
-            msg = f"{name} must be a positive standard deviation, not {value!r}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"{name} must be a positive standard deviation, not {value!r}"
+            )
     if _REACH * (change + weight) > form.largest:
-        msg = f"{form.name} ends at {form.largest:g}: weights of standard deviation {weight:g} "
-        raise InvalidArgumentError(msg + f"with changes of {change:g} overflow; scale both down")
+        raise InvalidArgumentError(
+            f"{form.name} ends at {form.largest:g}: weights of standard deviation {weight:g} "
+            f"with changes of {change:g} overflow; scale both down"
+        )
     sums = np.zeros(3)
     grid = _Grid.of(form, change, weight)
     for numbers, probabilities in grid.weights(weight):
@@ -168,7 +171,7 @@ class _Grid:
         return moments
 
     def _fine_territory(self, w: Array, exponent: int, sign: int) -> Array:
-        """The same of a binade of fine steps, with uniform errors.
+        """The contribution of a binade of fine steps, with uniform errors.
 
         Two such binades meet at a number; a coarse one begins at the border of its first cell.
         What the errors have in common with Δ is due to the ends: the antiderivative of the error,
@@ -193,7 +196,7 @@ class _Grid:
         return ndtr(-below / self.sigma) + ndtr(-step / 2 / self.sigma)
 
     def _territory(self, w: Array, exponent: int, sign: int, low: float, high: float) -> Array:
-        """What the cells of a binade of numbers of a sign add to E dΔ/σ² and E(d - Δ)²/σ²."""
+        """The contribution to E dΔ/σ² and E(d - Δ)²/σ² of the cells of a binade with one sign."""
         start, end, step = self.binade(exponent)
         border = start - step / 4 if exponent > self.lowest else start - step / 2
         if sign < 0:

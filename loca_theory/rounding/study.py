@@ -1,4 +1,4 @@
-"""Tables of what rounding leaves: of independent changes, and of low-rank ones below the step."""
+"""Tables of what survives rounding: of independent changes, and of low-rank ones below the step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PACKAGES = (
 
 @dataclass(frozen=True)
 class LawRow:
-    """What a format leaves of independent normal changes of normal weights.
+    """How much of independent normal changes of normal weights survives in a format.
 
     Attributes:
         format: Name of the format.
@@ -63,7 +63,7 @@ class SurvivalRow:
 
 @dataclass(frozen=True, repr=False)
 class RoundingResult(Result):
-    """What rounding leaves.
+    """How much of a change survives rounding.
 
     Attributes:
         laws: A row per format and ratio.

@@ -36,8 +36,9 @@ def naming_file(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        msg = f'cannot write {path}: {error.strerror or error}; choose another folder="..."'
-        raise ResourceError(msg) from error
+        raise ResourceError(
+            f'cannot write {path}: {error.strerror or error}; choose another folder="..."'
+        ) from error
 
 
 def writable_folder(folder: Path, argument: str = "folder") -> Path:
@@ -47,8 +48,11 @@ def writable_folder(folder: Path, argument: str = "folder") -> Path:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        in_the_way = next((one for one in (folder, *folder.parents) if one.is_file()), None)
+        in_the_way = next(
+            (parent for parent in (folder, *folder.parents) if parent.is_file()), None
+        )
         reason = f"{in_the_way} is a file" if in_the_way else error.strerror or str(error)
-        msg = f'cannot write to {folder}: {reason}; choose another {argument}="..."'
-        raise ResourceError(msg) from error
+        raise ResourceError(
+            f'cannot write to {folder}: {reason}; choose another {argument}="..."'
+        ) from error
     return folder

@@ -31,8 +31,7 @@ def generator(root: int, *path: int | str) -> np.random.Generator:
         InvalidArgumentError: the seed or a number in the path is outside its range.
     """
     if not 0 <= root < _ROOTS:
-        msg = f"the seed must lie between 0 and 2**128 - 1, not {root}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"the seed must lie between 0 and 2**128 - 1, not {root}")
     key = tuple(_integer(part) for part in path)
     return np.random.default_rng(np.random.SeedSequence(root, spawn_key=key))
 
@@ -41,8 +40,9 @@ def _integer(part: int | str) -> int:
     if isinstance(part, str):
         return int.from_bytes(hashlib.sha256(part.encode()).digest()[:4], "big")
     if not 0 <= part < _PARTS:
-        msg = f"a number in the path of a generator must lie between 0 and 2**32 - 1, not {part}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"a number in the path of a generator must lie between 0 and 2**32 - 1, not {part}"
+        )
     return part
 
 

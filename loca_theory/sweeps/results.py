@@ -81,23 +81,25 @@ class Result:
         """
         if not isinstance(key, str | tuple):
             return self._rows()[key]
-        wanted = {key} if isinstance(key, str) else set(key)
-        found = [
+        key_names = {key} if isinstance(key, str) else set(key)
+        rows = [
             row
             for row, names in zip(self, self._row_names(), strict=True)
-            if wanted <= {*names, *(name.removesuffix(".weight") for name in names)}
+            if key_names <= {*names, *(name.removesuffix(".weight") for name in names)}
         ]
-        if len(found) == 1:
-            return found[0]
+        if len(rows) == 1:
+            return rows[0]
         if not self.names:
-            msg = f"the rows of {type(self).__name__} have no names; choose from to_frame()"
-        elif found:
-            names = sorted({str(getattr(row, field)) for row in found for field in self.names})
-            others = [name for name in names if not name.startswith(tuple(wanted))]
-            msg = f"{len(found)} rows are named {key}; add one of {', '.join(others[:_NAMED])}"
-        else:
+            raise InvalidArgumentError(
+                f"the rows of {type(self).__name__} have no names; choose from to_frame()"
+            )
+        if not rows:
             raise unknown_name("row", key, chain(*self._row_names()))
-        raise InvalidArgumentError(msg)
+        names = sorted({str(getattr(row, field)) for row in rows for field in self.names})
+        added = [name for name in names if not name.startswith(tuple(key_names))]
+        raise InvalidArgumentError(
+            f"{len(rows)} rows are named {key}; add one of {', '.join(added[:_NAMED])}"
+        )
 
     def _rows(self) -> tuple[Any, ...]:
         return getattr(self, next(iter(self._tables()), ""), ())
@@ -116,7 +118,7 @@ class Result:
 
     @property
     def caption(self) -> str:
-        """What the lines of the first picture are, and how they were computed."""
+        """The meaning of the lines of the first picture, and how they were computed."""
         return import_module(_front_door().plot.__module__).caption_of(self)
 
     def report(self) -> Any:
@@ -124,7 +126,7 @@ class Result:
         return _front_door().report(self)
 
     def overview(self) -> pd.DataFrame:
-        """What is read first of the main table."""
+        """The columns of the main table that are read first."""
         return self.to_frame()
 
     def to_frame(self, table: str | None = None) -> pd.DataFrame:
@@ -175,9 +177,10 @@ class Result:
             ResourceError: a file is missing, or another version of the package wrote it.
         """
         if not cls._tables():
-            msg = f"{cls.__name__} has no tables; call load on the class of the saved result, for "
-            msg += "example SimulationResult.load(folder)"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"{cls.__name__} has no tables; call load on the class of the saved result, for "
+                "example SimulationResult.load(folder)"
+            )
         folder = path("folder", folder)
         tables, manifest = dict[str, Any](), dict[str, Any]()
         for name, row_type in cls._tables().items():
@@ -188,22 +191,26 @@ class Result:
     def __repr__(self) -> str:
         """The tables with their numbers of rows, and some rows of the main one."""
         sizes = {name: len(getattr(self, name)) for name in self._tables()}
-        tables = (f"{name}: {size} row{'s' * (size != 1)}" for name, size in sizes.items() if size)
-        title = f"{type(self).__name__}({', '.join(tables)})"
+        tables = ", ".join(
+            f"{name}: {size} {'row' if size == 1 else 'rows'}"
+            for name, size in sizes.items()
+            if size
+        )
+        title = f"{type(self).__name__}({tables})"
         return f"{title}\n{self._text()}" if len(self) else title
 
     def _text(self) -> str:
-        """What a shell shows below the title."""
+        """The text that a shell shows below the title."""
         return self.overview().to_string(max_rows=SHOWN_ROWS, max_cols=SHOWN_ROWS, index=False)
 
     def _repr_html_(self) -> str:
-        """What is read first of the main table, as notebooks show it."""
+        """The overview of the main table, as notebooks show it."""
         return self.overview().to_html(max_rows=20, show_dimensions=True, border=0, notebook=True)
 
     @classmethod
     def _tables(cls) -> dict[str, type]:
         declared = dataclasses.fields(cls)
-        return {one.name: one.metadata["row"] for one in declared if "row" in one.metadata}
+        return {field.name: field.metadata["row"] for field in declared if "row" in field.metadata}
 
     def _plain(self, table: str) -> list[dict[str, Any]]:
         return [dict(vars(row)) for row in getattr(self, table)]

@@ -58,12 +58,14 @@ class Runner:
             folder = writable_folder(path("store", self.store), "store")
             object.__setattr__(self, "store", ResultStore(folder))
         if not (isinstance(self.progress, bool | None) or callable(self.progress)):
-            msg = "progress must be True, False or a function of (finished, total), not "
-            msg += repr(self.progress)
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                "progress must be True, False or a function of (finished, total), not "
+                f"{self.progress!r}"
+            )
         if self.jobs == 0 or self.jobs < -1:
-            msg = f"jobs must be a positive number, or -1 for one per core, not {self.jobs}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"jobs must be a positive number, or -1 for one per core, not {self.jobs}"
+            )
 
     def run(
         self,
@@ -113,11 +115,11 @@ class Runner:
             with (
                 shown as progress,
                 one_thread(),
-                closing(self._computed(missing, evaluate, is_long=is_long)) as found,
+                closing(self._computed(missing, evaluate, is_long=is_long)) as computed,
             ):
                 if progress and cells:
                     progress(len(results), len(cells))
-                for index, result in found:
+                for index, result in computed:
                     if store and cells[index].is_storable:
                         store.save(cells[index], result)
                     results[index] = result
@@ -127,10 +129,13 @@ class Runner:
                         progress(len(results), len(cells))
         except KeyboardInterrupt:
             count = f"{len(results)} of {len(cells)} points"
-            msg = f"interrupted after {count}; without a store, no result is saved"
             if store:
-                msg = f"interrupted: {count} are stored; run again to compute the rest"
-            raise SweepInterruptedError(msg) from None
+                raise SweepInterruptedError(
+                    f"interrupted: {count} are stored; run again to compute the rest"
+                ) from None
+            raise SweepInterruptedError(
+                f"interrupted after {count}; without a store, no result is saved"
+            ) from None
         return [results[index] for index in range(len(cells))]
 
     def _computed(

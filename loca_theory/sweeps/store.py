@@ -106,8 +106,8 @@ class ResultStore:
         """
         experiments = tuple(f"{prefix.split('@')[0]}@" for prefix in self._loaded)
         names = [path.name for path in self.folder.glob("*.json")]
-        others = [name for name in names if not name.startswith(tuple(self._loaded))]
-        return sum(name.startswith(experiments) for name in others)
+        unread = [name for name in names if not name.startswith(tuple(self._loaded))]
+        return sum(name.startswith(experiments) for name in unread)
 
     def load(self, cell: Cell) -> Any:
         """Load a stored result, of the cell's type; None if it does not exist or is rejected."""
@@ -168,8 +168,8 @@ def _reason_to_reject(content: Any, cell: Cell) -> str | None:
     if content.get("checksum") != _digest(content["result"]):
         return "is damaged (checksum)"
     # Compared as text, because in Python 1 == 1.0 == True and NaN != NaN.
-    found = _canonical([content.get("point"), content.get("version")])
-    if found != _canonical([cell.describe(), cell.version]):
+    stored = _canonical([content.get("point"), content.get("version")])
+    if stored != _canonical([cell.describe(), cell.version]):
         return "belongs to another computation"
     return None
 
@@ -183,13 +183,13 @@ def _canonical(data: Any) -> str:
 
 
 def described(specification: Any, *left_out: str) -> dict[str, Any]:
-    """The compared fields of a dataclass as plain data, but for those that are left out."""
+    """The compared fields of a dataclass as plain data, except those that are left out."""
     from pydantic_core import to_jsonable_python  # takes a while to import
 
     # Other scalars than Python's are those of NumPy.
     plain = partial(to_jsonable_python, fallback=methodcaller("item"))
     return {
-        one.name: one.metadata.get("describe", plain)(getattr(specification, one.name))
-        for one in dataclasses.fields(specification)
-        if one.compare and one.name not in left_out
+        field.name: field.metadata.get("describe", plain)(getattr(specification, field.name))
+        for field in dataclasses.fields(specification)
+        if field.compare and field.name not in left_out
     }

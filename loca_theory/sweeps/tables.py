@@ -32,7 +32,7 @@ class StoredTable:
     table: str = ""
 
     def read(self) -> pd.DataFrame:
-        """Its rows, without a look at the manifest."""
+        """Its rows; the manifest is not read."""
         return _read_table(self.path, self.table).to_pandas()
 
 
@@ -45,13 +45,13 @@ def find_tables(folder: Path | None, patterns: Iterable[str]) -> list[StoredTabl
     """
     if folder is None:
         return []
-    found: set[StoredTable] = set()
+    tables: set[StoredTable] = set()
     for pattern in patterns:
-        found |= {StoredTable(path) for path in folder.rglob(f"{pattern}.parquet")}
+        tables |= {StoredTable(path) for path in folder.rglob(f"{pattern}.parquet")}
         file, _, table = pattern.rpartition("-")
         together = folder.rglob(f"{file}.parquet") if file else ()
-        found |= {StoredTable(path, table) for path in together if table in _columns(path)}
-    return sorted(one for one in found if "quick" not in one.path.relative_to(folder).parts)
+        tables |= {StoredTable(path, table) for path in together if table in _columns(path)}
+    return sorted(table for table in tables if "quick" not in table.path.relative_to(folder).parts)
 
 
 def store_rows(rows: Rows, manifest: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
@@ -74,13 +74,13 @@ def store_tables(
     import pyarrow as pa
     from pyarrow import parquet
 
-    given = {key: _table(rows) for key, rows in tables.items()}
-    table, *others = given.values()
-    if others:
-        columns = json.dumps({key: one.column_names for key, one in given.items()})
+    by_key = {key: _table(rows) for key, rows in tables.items()}
+    table, *other_tables = by_key.values()
+    if other_tables:
+        columns = json.dumps({key: stored.column_names for key, stored in by_key.items()})
         named = [
-            one.add_column(0, _TABLE, pa.array([key] * len(one), pa.string()))
-            for key, one in given.items()
+            stored.add_column(0, _TABLE, pa.array([key] * len(stored), pa.string()))
+            for key, stored in by_key.items()
         ]
         merged = pa.concat_tables(named, promote_options="permissive")
         table = merged.replace_schema_metadata({_COLUMNS: columns})
@@ -90,7 +90,7 @@ def store_tables(
         manifest_path.unlink(missing_ok=True)
     write_atomically(path, partial(parquet.write_table, table))
     dumps = partial(json.dumps, allow_nan=False)
-    entries = ",\n ".join(f"{dumps(name)}: {dumps(one)}" for name, one in manifest.items())
+    entries = ",\n ".join(f"{dumps(name)}: {dumps(value)}" for name, value in manifest.items())
     text = f"{{\n {entries}\n}}\n"
     write_atomically(manifest_path, lambda path: path.write_text(text, encoding="utf-8"))
     return [path, manifest_path]
@@ -104,7 +104,7 @@ def _table(rows: Rows) -> pa.Table:
 
 
 def load_rows(folder: Path, name: str, table: str = "") -> tuple[pa.Table, dict[str, Any]]:
-    """Read a stored table, of several in one file the one of a name, and its manifest.
+    """Read a stored table and its manifest; from a file of several tables, the one of this name.
 
     Raises:
         ResourceError: a file is missing or damaged.
@@ -112,15 +112,18 @@ def load_rows(folder: Path, name: str, table: str = "") -> tuple[pa.Table, dict[
     path, manifest_path = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
     for file in (path, manifest_path):
         if not file.exists():
-            msg = f"there is no {file.name} in {folder}; name the folder that it was saved in, "
-            raise ResourceError(msg + "or compute it again")
+            raise ResourceError(
+                f"there is no {file.name} in {folder}; name the folder that it was saved in, "
+                "or compute it again"
+            )
     try:
         manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
         return _read_table(path, table), {**manifest}  # a TypeError if it is not an object
     except (OSError, TypeError, ValueError, RecursionError) as error:
-        msg = f"{path} and its manifest cannot be read ({type(error).__name__}); "
-        msg += "delete them and compute them again"
-        raise ResourceError(msg) from error
+        raise ResourceError(
+            f"{path} and its manifest cannot be read ({type(error).__name__}); "
+            "delete them and compute them again"
+        ) from error
 
 
 def _read_table(path: Path, table: str) -> pa.Table:
@@ -131,8 +134,10 @@ def _read_table(path: Path, table: str) -> pa.Table:
         return parquet.read_table(path)
     columns = _columns(path)
     if table not in columns:
-        msg = f"{path} was saved by another version of loca-theory (no table {table}); "
-        raise ResourceError(msg + "compute the result again")
+        raise ResourceError(
+            f"{path} was saved by another version of loca-theory (no table {table}); "
+            "compute the result again"
+        )
     return parquet.read_table(path, columns=columns[table], filters=[(_TABLE, "==", table)])
 
 
@@ -142,7 +147,7 @@ def _columns(path: Path) -> dict[str, list[str]]:
 
     try:
         stored = (parquet.read_schema(path.absolute()).metadata or {}).get(_COLUMNS, b"{}")
-    except ArrowInvalid:  # damaged, which whoever reads it says
+    except ArrowInvalid:  # damaged: whoever reads it will say so
         return {}
     return json.loads(stored)
 
@@ -164,8 +169,10 @@ def typed(table: pa.Table, row_type: type, source: str) -> tuple[Any, ...]:
             columns.append([_as(hints[name], value) for value in table[name].to_pylist()])
         except (KeyError, TypeError, ValueError) as error:
             why = "no" if isinstance(error, KeyError) else "unexpected values in"
-            msg = f"{source} was saved by another version of loca-theory ({why} column {name}); "
-            raise ResourceError(msg + "compute the result again") from error
+            raise ResourceError(
+                f"{source} was saved by another version of loca-theory ({why} column {name}); "
+                "compute the result again"
+            ) from error
     return tuple(row_type(*values) for values in zip(*columns, strict=True))
 
 
@@ -173,7 +180,7 @@ def _as(hint: Any, value: Any) -> Any:
     """Convert a stored value to its type: a tuple, an enumeration member, or as it is."""
     kinds = get_args(hint) or (hint,)
     if get_origin(hint) is tuple and isinstance(value, list):
-        return tuple(_as(kinds[0], one) for one in value)
+        return tuple(_as(kinds[0], element) for element in value)
     if value is None and type(None) in kinds:
         return None
     if issubclass(kinds[0], Enum):

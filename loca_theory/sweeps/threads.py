@@ -19,7 +19,7 @@ _lock = threading.Lock()
 
 
 class _Limits:
-    """What the first of several contexts found, and the limits that all of them share.
+    """The limits that the first of several contexts replaced, and those that all of them share.
 
     BLAS and the environment have one limit for the process, OpenMP and torch one for each thread of
     Python.
@@ -48,7 +48,7 @@ class _Limits:
         self.contexts[thread] += 1
 
     def leave(self, thread: int) -> None:
-        """Restore what the first context found, for the thread and then for the process."""
+        """Restore the former limits of the thread, and after the last context of the process."""
         self.contexts[thread] -= 1
         if self.contexts[thread]:
             return

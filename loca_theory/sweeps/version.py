@@ -31,7 +31,9 @@ def code_version(*packages: str) -> str:
     for package in sorted(set(packages)):
         for name, path in _sources(package):
             digest.update(f"{package}/{name}\0".encode() + path.read_bytes() + b"\0")
-    digest.update("\n".join(f"{one}=={library_version(one)}" for one in _LIBRARIES).encode())
+    digest.update(
+        "\n".join(f"{library}=={library_version(library)}" for library in _LIBRARIES).encode()
+    )
     return digest.hexdigest()[:16]
 
 
@@ -50,12 +52,15 @@ def _sources(package: str) -> list[tuple[str, Path]]:
     except (ImportError, ValueError):
         spec = None
     folders = [Path(folder) for folder in (spec and spec.submodule_search_locations) or ()]
-    found = [
-        (path.relative_to(one).as_posix(), path) for one in folders for path in one.rglob("*.py")
+    sources = [
+        (path.relative_to(folder).as_posix(), path)
+        for folder in folders
+        for path in folder.rglob("*.py")
     ]
     if not folders and spec and spec.origin and spec.has_location:
-        found = [("", Path(spec.origin))]
-    if not found:
-        msg = f"the source of {package!r} cannot be found; name a package that can be imported"
-        raise InvalidArgumentError(msg)
-    return sorted(found)
+        sources = [("", Path(spec.origin))]
+    if not sources:
+        raise InvalidArgumentError(
+            f"the source of {package!r} cannot be found; name a package that can be imported"
+        )
+    return sorted(sources)

@@ -63,28 +63,30 @@ def on_workers(
         jobs if is_ours else None, return_as=return_as, backend=_Workers() if is_ours else None
     )
     tasks = (joblib.delayed(_evaluate_one)(*numbered, evaluate) for numbered in cells.items())
-    found: Any = ()
+    results: Any = ()
     is_done = False
     try:
         with _interrupts_delayed() if streams else nullcontext():
-            found = parallel(tasks)
-        for index, version, node, result in found:
+            results = parallel(tasks)
+        for index, version, node, result in results:
             if version != cells[index].version:
-                msg = f"the worker on {node} runs another version of loca-theory or of a library; "
-                msg += "install the same versions on every machine"
-                raise ResourceError(msg)
+                raise ResourceError(
+                    f"the worker on {node} runs another version of loca-theory or of a library; "
+                    "install the same versions on every machine"
+                )
             yield index, result
         is_done, _workers_ended = True, time.monotonic()
     except BrokenExecutor as error:
-        msg = "a worker process was killed, most likely for lack of memory; "
-        msg += "use fewer workers, such as jobs=1"
-        raise ResourceError(msg) from error
+        raise ResourceError(
+            "a worker process was killed, most likely for lack of memory; "
+            "use fewer workers, such as jobs=1"
+        ) from error
     finally:
-        if streams and found:
+        if streams and results:
             with warnings.catch_warnings():
                 # joblib warns if this cancels running tasks, which is intended after Ctrl-C.
                 warnings.simplefilter("ignore", UserWarning)
-                found.close()
+                results.close()
         if is_ours and not is_done:
             _end_workers()
 

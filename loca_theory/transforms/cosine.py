@@ -77,14 +77,17 @@ def idct2(x: TensorLike, *, method: TransformMethod = "auto") -> torch.Tensor:
 def _transform(x: TensorLike, dims: int, *, inverse: bool, method: TransformMethod) -> torch.Tensor:
     x = real_tensor(x, "x")
     if x.ndim < dims or 0 in x.shape[x.ndim - dims :]:
-        msg = f"the DCT needs {dims} non-empty last dimension(s), not shape {tuple(x.shape)}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"the DCT needs {dims} non-empty last dimension(s), not shape {tuple(x.shape)}"
+        )
     if method not in get_args(TransformMethod):
-        msg = f"unknown DCT method {method!r}; choose one of {', '.join(get_args(TransformMethod))}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"unknown DCT method {method!r}; choose one of {', '.join(get_args(TransformMethod))}"
+        )
     if method == "scipy" and x.device.type != "cpu":
-        msg = f"the scipy DCT runs on the CPU, not on {x.device}; choose method='fft' or 'matmul'"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"the scipy DCT runs on the CPU, not on {x.device}; choose method='fft' or 'matmul'"
+        )
     y = _OrthogonalTransform.apply(widened(x), dims, inverse, method)
     return y.to(x.dtype)
 

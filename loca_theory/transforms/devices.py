@@ -20,8 +20,7 @@ def resolve_device(name: str) -> str:
     """
     match = isinstance(name, str) and re.fullmatch(r"auto|cpu|cuda(?::(\d+))?", name)
     if not match:
-        msg = f"unknown device {name!r}; choose auto, cpu, cuda or cuda:N"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"unknown device {name!r}; choose auto, cpu, cuda or cuda:N")
     if name == "cpu":
         return name
     with warnings.catch_warnings(record=True) as said:
@@ -32,33 +31,34 @@ def resolve_device(name: str) -> str:
             return "cpu"
         # torch reports a driver that is too old only by a warning.
         reason = f" ({_reason(said[0].message)})" if said else ""
-        msg = f'no CUDA device is available to torch{reason}; choose device="cpu"'
-        raise ResourceError(msg)
+        raise ResourceError(f'no CUDA device is available to torch{reason}; choose device="cpu"')
     if match[1] is not None and int(match[1]) >= count:
-        msg = f"there is no {name}: this machine has {count} CUDA device(s), numbered from 0"
-        raise ResourceError(msg)
-    wanted = "cuda" if name == "auto" else name
-    obstacle = _obstacle(wanted)
+        raise ResourceError(
+            f"there is no {name}: this machine has {count} CUDA device(s), numbered from 0"
+        )
+    device = "cuda" if name == "auto" else name
+    obstacle = _obstacle(device)
     if obstacle and name == "auto":
         warnings.warn(f"{obstacle}; the CPU is used instead", stacklevel=2)
         return "cpu"
     if obstacle:
-        msg = f'{obstacle}, or choose device="cpu"'
-        raise ResourceError(msg)
-    return wanted
+        raise ResourceError(f'{obstacle}, or choose device="cpu"')
+    return device
 
 
 @contextmanager
-def device_memory(what: str, device: torch.device | str, way_out: str) -> Iterator[None]:
+def device_memory(computation: str, device: torch.device | str, way_out: str) -> Iterator[None]:
     """Turn an out-of-memory error in this context into one line that names the computation."""
     try:
         yield
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        sizes = f": {found}" if (found := _sizes(error)) else ""
-        msg = f"{what} does not fit into the memory of {device}{sizes}; {way_out}"
-        raise ResourceError(msg) from error
+        sizes = _sizes(error)
+        reason = f": {sizes}" if sizes else ""
+        raise ResourceError(
+            f"{computation} does not fit into the memory of {device}{reason}; {way_out}"
+        ) from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -80,13 +80,13 @@ def _obstacle(name: str) -> str | None:
 
 
 def _reason(said: object) -> str:
-    """What an error or a warning says in short."""
+    """An error or a warning in short."""
     return _sizes(said) or re.split(r"\n|\. |\.$", str(said).strip(), maxsplit=1)[0]
 
 
 def _sizes(error: object) -> str:
     """The memory that is needed and that is free, as far as the error names them."""
-    found = re.search(r"Tried to allocate (.+?B)\b(?:.* of which (.+?B) is)?", str(error))
-    if not found:
+    match = re.search(r"Tried to allocate (.+?B)\b(?:.* of which (.+?B) is)?", str(error))
+    if not match:
         return ""
-    return f"it needs {found[1]} more" + (f", and {found[2]} are free" if found[2] else "")
+    return f"it needs {match[1]} more" + (f", and {match[2]} are free" if match[2] else "")

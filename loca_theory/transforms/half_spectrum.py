@@ -33,8 +33,9 @@ class HalfSpectrum:
 
     def __post_init__(self) -> None:
         if self.p < 1 or self.q < 1:
-            msg = f"a half spectrum needs at least one row and one column, not {self.p}x{self.q}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"a half spectrum needs at least one row and one column, not {self.p}x{self.q}"
+            )
 
     @property
     def self_conjugate_count(self) -> int:
@@ -65,10 +66,10 @@ class HalfSpectrum:
     @property
     def is_representative(self) -> NDArray[np.bool_]:
         """Marks the representatives among the columns 0 .. q//2, which hold all of them."""
-        found = np.zeros((self.p, self.q // 2 + 1), dtype=bool)
-        found[:, 1 : (self.q + 1) // 2] = True
-        found[1 : (self.p + 1) // 2, own_indices(self.q)] = True
-        return found
+        is_representative = np.zeros((self.p, self.q // 2 + 1), dtype=bool)
+        is_representative[:, 1 : (self.q + 1) // 2] = True
+        is_representative[1 : (self.p + 1) // 2, own_indices(self.q)] = True
+        return is_representative
 
 
 def own_indices(n: int) -> slice:

@@ -29,11 +29,14 @@ def as_tensor(value: TensorLike, name: str) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         value = _from_numpy(value, name)
     if value.layout is not torch.strided:
-        msg = f"{name} must be dense, not {value.layout}; pass {name}.to_dense()"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{name} must be dense, not {value.layout}; pass {name}.to_dense()"
+        )
     if value.is_floating_point() and value.dtype.itemsize < torch.float16.itemsize:
-        msg = f"{name} must have 16 bits per entry or more, not {value.dtype}; widen it with "
-        raise InvalidArgumentError(msg + f"{name}.float(), which is exact")
+        raise InvalidArgumentError(
+            f"{name} must have 16 bits per entry or more, not {value.dtype}; widen it with "
+            f"{name}.float(), which is exact"
+        )
     return value
 
 
@@ -42,8 +45,7 @@ def real_tensor(value: TensorLike, name: str) -> torch.Tensor:
     tensor = as_tensor(value, name)
     if not tensor.is_floating_point():
         cure = "pass its real part" if tensor.is_complex() else "convert it to float64"
-        msg = f"{name} must be real and floating, not {tensor.dtype}; {cure}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"{name} must be real and floating, not {tensor.dtype}; {cure}")
     return tensor
 
 
@@ -76,14 +78,16 @@ def ends(tensor: torch.Tensor, name: str) -> tuple[float, float]:
     if not tensor.numel():
         return 0.0, 0.0
     if tensor.is_meta:
-        msg = f"{name} has no entries in memory: it is on the meta device; load it first"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{name} has no entries in memory: it is on the meta device; load it first"
+        )
     low, high = (float(end) for end in tensor.detach().aminmax())
     # If an entry is NaN, aminmax returns NaN for both.
     if not (math.isfinite(low) and math.isfinite(high)):
         bad = int((~tensor.isfinite()).sum())
-        msg = f"{name} must be finite: {bad} of {tensor.numel()} entries are NaN or infinite"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{name} must be finite: {bad} of {tensor.numel()} entries are NaN or infinite"
+        )
     return low, high
 
 
@@ -112,20 +116,26 @@ def fits_squared(exponent: int) -> bool:
 def squared_units(energies: NDArray[np.float64], exponent: int, name: str) -> NDArray[np.float64]:
     """Multiply energies of a tensor from :func:`balanced` by 4ᵉ, to undo the scaling."""
     if not fits_squared(exponent):
-        msg = f"{name} has entries of about 2^{exponent}, whose squares do not fit float64; divide "
-        raise InvalidArgumentError(msg + "it by a power of two")
+        raise InvalidArgumentError(
+            f"{name} has entries of about 2^{exponent}, whose squares do not fit float64; divide "
+            "it by a power of two"
+        )
     return np.ldexp(energies, 2 * exponent) if exponent else energies
 
 
 def _from_numpy(value: Any, name: str) -> torch.Tensor:
     if not isinstance(value, np.ndarray):
-        msg = f"{name} must be a torch tensor or a NumPy array, not {type(value).__name__}; "
-        raise InvalidArgumentError(msg + "convert it with numpy.asarray")
+        raise InvalidArgumentError(
+            f"{name} must be a torch tensor or a NumPy array, not {type(value).__name__}; "
+            "convert it with numpy.asarray"
+        )
     # torch shares only arrays that are writable, without negative strides and in native byte order.
     native = value.astype(value.dtype.newbyteorder("="), copy=False)
     shareable = native.flags.writeable and min(native.strides, default=0) >= 0
     try:
         return torch.from_numpy(native if shareable else native.copy())
     except TypeError as error:
-        msg = f"{name} must hold numbers that torch has a type for, not {value.dtype}; convert it "
-        raise InvalidArgumentError(msg + "with .astype('float64')") from error
+        raise InvalidArgumentError(
+            f"{name} must hold numbers that torch has a type for, not {value.dtype}; convert it "
+            "with .astype('float64')"
+        ) from error

@@ -38,9 +38,9 @@ class RealSpectrum:
     def forward(self, matrix: torch.Tensor) -> torch.Tensor:
         """Coordinates, shape (..., p·q), of real matrices, shape (..., p, q)."""
         spectrum = torch.fft.rfft2(matrix, norm="ortho")
-        own = spectrum[..., self._rows, self._columns].real.flatten(-2)
+        self_conjugate = spectrum[..., self._rows, self._columns].real.flatten(-2)
         pairs = math.sqrt(2.0) * spectrum[..., self._is_representative(matrix)]
-        return torch.cat([own, pairs.real, pairs.imag], dim=-1)
+        return torch.cat([self_conjugate, pairs.real, pairs.imag], dim=-1)
 
     def coordinate_energies(self, matrix: torch.Tensor) -> torch.Tensor:
         """Squares of the coordinates of one matrix, by kind and otherwise in no particular order.
@@ -68,11 +68,11 @@ class RealSpectrum:
         """Real matrices, shape (..., p, q), from coordinates, shape (..., p·q)."""
         p, q = self.half.p, self.half.q
         s, m = self.half.self_conjugate_count, self.half.pair_count
-        own, real, imaginary = coordinates.split([s, m, m], dim=-1)
+        self_conjugate, real, imaginary = coordinates.split([s, m, m], dim=-1)
         pairs = torch.complex(real, imaginary) / math.sqrt(2.0)
         spectrum = pairs.new_zeros((*pairs.shape[:-1], p, q // 2 + 1))
         entries = spectrum[..., self._rows, self._columns]
-        entries.copy_(own.unflatten(-1, entries.shape[-2:]))
+        entries.copy_(self_conjugate.unflatten(-1, entries.shape[-2:]))
         spectrum[..., self._is_representative(coordinates)] = pairs
         # Columns that are their own mirror image hold both members of their pairs.
         first = spectrum[..., 1 : (p + 1) // 2, self._columns]
@@ -87,8 +87,8 @@ class RealSpectrum:
             pairs (real part plus imaginary part).
         """
         s, m = self.half.self_conjugate_count, self.half.pair_count
-        own, real, imaginary = energies.split([s, m, m], dim=-1)
-        return torch.cat([own, real + imaginary], dim=-1)
+        self_conjugate, real, imaginary = energies.split([s, m, m], dim=-1)
+        return torch.cat([self_conjugate, real + imaginary], dim=-1)
 
-    def _is_representative(self, like: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy(self.half.is_representative).to(like.device)
+    def _is_representative(self, values: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(self.half.is_representative).to(values.device)

@@ -76,8 +76,10 @@ def in_phase(model, phase="both", lr=0.1):
 
 
 def batches(count, start=0):
-    return [(normal(16, 12, seed=100 + t), normal(16, 10, seed=900 + t))
-            for t in range(start, start + count)]  # fmt: skip
+    return [
+        (normal(16, 12, seed=100 + t), normal(16, 10, seed=900 + t))
+        for t in range(start, start + count)
+    ]
 
 
 def spectra(model):

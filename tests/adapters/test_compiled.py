@@ -67,8 +67,8 @@ def test_a_compiled_model_searches_as_the_eager_one(kind):
         train(eager, optimizers[0], 1, start=step)
         train(other, optimizers[1], 1, start=step, run=compiled)
         assert same(all_indices(other), all_indices(eager)), step
-        for mine, theirs in zip(coefficients(other), coefficients(eager), strict=True):
-            close(mine, theirs)
+        for ours, theirs in zip(coefficients(other), coefficients(eager), strict=True):
+            close(ours, theirs)
     assert not same(all_indices(eager), before)
     assert len(graphs) == expected
     x = batches(1)[0][0]

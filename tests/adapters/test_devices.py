@@ -37,15 +37,15 @@ LAST = AlternatingSchedule().period - 1  # before the last step of a period
 
 
 def step(model, optimizer, number=0):
-    like = next(model.parameters())
+    parameter = next(model.parameters())
     (x, y), *_ = batches(1, number)
     optimizer.zero_grad()
-    (model(x.to(like)) - y.to(like)).square().mean().backward()
+    (model(x.to(parameter)) - y.to(parameter)).square().mean().backward()
     optimizer.step()
 
 
 def trained(model, device, moves_after):
-    """Moved to the device after so many steps, perhaps within a phase or a recording."""
+    """Train; move the model after ``moves_after`` steps, perhaps within a phase or a recording."""
     for number in range(12):
         if number == moves_after:
             model.to(device)
@@ -63,28 +63,28 @@ def test_a_search_finds_on_the_device_what_it_finds_on_the_cpu(
     search, start, moves_after, accelerator
 ):
     options = {"location_search": search, "init_locations": start, "location_lr": 5.0}
-    here = small(schedule=SHORT, **options)
-    there, before = copy.deepcopy(here), all_indices(here)
-    trained(here, "cpu", moves_after)
-    trained(there, accelerator, moves_after)
-    assert not same(all_indices(here), before)
-    assert same(all_indices(there.cpu()), all_indices(here))
-    for mine, theirs in zip(spectra(there), spectra(here), strict=True):
+    on_cpu = small(schedule=SHORT, **options)
+    on_device, before = copy.deepcopy(on_cpu), all_indices(on_cpu)
+    trained(on_cpu, "cpu", moves_after)
+    trained(on_device, accelerator, moves_after)
+    assert not same(all_indices(on_cpu), before)
+    assert same(all_indices(on_device.cpu()), all_indices(on_cpu))
+    for ours, theirs in zip(spectra(on_device), spectra(on_cpu), strict=True):
         # Twelve steps, each of some hundred float64 operations of values of order one.
-        close(mine.coefficients, theirs.coefficients, tolerance=1e-9)
+        close(ours.coefficients, theirs.coefficients, tolerance=1e-9)
 
 
 @pytest.mark.parametrize("size", [1100, 20], ids=["long", "short"])
 @pytest.mark.parametrize("search", EXCHANGES)
 def test_regrowth_of_a_large_layer_finds_the_same_locations(search, size, accelerator):
     """The longer side is beyond the length from which the CPU searches a sample first."""
-    here = LoCALinear(nn.Linear(1000, size), 50, location_search=search, **SEARCHED).double()
-    there = copy.deepcopy(here).to(accelerator)
-    for layer, device in ((here, "cpu"), (there, accelerator)):
+    on_cpu = LoCALinear(nn.Linear(1000, size), 50, location_search=search, **SEARCHED).double()
+    on_device = copy.deepcopy(on_cpu).to(accelerator)
+    for layer, device in ((on_cpu, "cpu"), (on_device, accelerator)):
         recording(layer.spectrum, LAST)
         layer(normal(60, 1000).to(device)).backward(normal(60, size, seed=1).to(device))
         assert move(layer.spectrum, LAST).any()
-    assert torch.equal(here.spectrum.indices, there.spectrum.indices.cpu())
+    assert torch.equal(on_cpu.spectrum.indices, on_device.spectrum.indices.cpu())
 
 
 def test_a_search_that_is_loaded_from_the_cpu_is_on_the_device(accelerator):
@@ -93,9 +93,9 @@ def test_a_search_that_is_loaded_from_the_cpu_is_on_the_device(accelerator):
     )
     recording(saved.spectrum, LAST)
     loaded.to(accelerator).load_state_dict(saved.state_dict())
-    found = dict(loaded.spectrum.named_buffers())
-    assert found.keys() > {"steps", "dropped", "recorded.gradient_sum"}
-    assert {buffer.device.type for buffer in found.values()} == {accelerator.type}
+    buffers = dict(loaded.spectrum.named_buffers())
+    assert buffers.keys() > {"steps", "dropped", "recorded.gradient_sum"}
+    assert {buffer.device.type for buffer in buffers.values()} == {accelerator.type}
 
 
 @by_implementation
@@ -108,13 +108,13 @@ def test_two_passes_give_the_same_bits(implementation, shape, count, tokens, dev
     p, q = shape
     layer = LoCALinear(nn.Linear(q, p), count, implementation=implementation, **SEARCHED)
     in_phase(layer.to(device), "both")
-    x, found = normal(tokens, q, dtype=torch.float32).to(device), []
+    x, results = normal(tokens, q, dtype=torch.float32).to(device), []
     for _ in range(2):
         layer.zero_grad()
         y = layer(x)
         y.square().sum().backward()
-        found.append([y, layer.spectrum.coefficients.grad, layer.spectrum.offset.grad])
-    assert same(*found)
+        results.append([y, layer.spectrum.coefficients.grad, layer.spectrum.offset.grad])
+    assert same(*results)
 
 
 # --- waiting ---
@@ -159,13 +159,15 @@ def test_all_layers_wait_once_together_in_a_step_of_the_locations(accelerator, n
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("what", ["dct2", *IMPLEMENTATIONS])
-def test_a_forward_pass_can_be_captured_in_a_graph(what):
+@pytest.mark.parametrize("function", ["dct2", *IMPLEMENTATIONS])
+def test_a_forward_pass_can_be_captured_in_a_graph(function):
     """After a pass that makes the tables; each replay reads what the input holds by then."""
-    if what == "dct2":
+    if function == "dct2":
         forward = dct2
     else:
-        forward = LoCALinear(nn.Linear(64, 48), 100, zero_init=False, implementation=what).cuda()
+        forward = LoCALinear(
+            nn.Linear(64, 48), 100, zero_init=False, implementation=function
+        ).cuda()
     first, second = (normal(10, 64, dtype=torch.float32, seed=n).cuda() for n in (0, 1))
     x, graph, aside = first.clone(), torch.cuda.CUDAGraph(), torch.cuda.Stream()
     with torch.no_grad():
@@ -175,10 +177,10 @@ def test_a_forward_pass_can_be_captured_in_a_graph(what):
         torch.cuda.current_stream().wait_stream(aside)
         with torch.cuda.graph(graph):
             y = forward(x)
-        for given in (first, second):
-            x.copy_(given)
+        for tokens in (first, second):
+            x.copy_(tokens)
             graph.replay()
-            expected = forward(given)
+            expected = forward(tokens)
             # The same sums of 64 terms in another order, along each of two dimensions and once
             # with the weight: 3·64 roundings. Both outputs are of order one, and nothing alike.
             assert float((y - expected).norm()) <= 192 * 2**-23 * float(expected.norm())
@@ -195,12 +197,17 @@ def test_a_forward_pass_keeps_one_copy_of_the_tokens_or_of_the_weight(implementa
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda _: None):
         layer(x)
-    own = [x, layer.base.weight, *layer.spectrum.parameters(), *layer.spectrum.buffers()]
-    own += layer.spectrum.pattern()
-    storages = {t.untyped_storage().data_ptr() for t in own}
-    found = [t.numel() for t in saved if t.untyped_storage().data_ptr() not in storages]
+    tensors_of_layer = [
+        x,
+        layer.base.weight,
+        *layer.spectrum.parameters(),
+        *layer.spectrum.buffers(),
+    ]
+    tensors_of_layer += layer.spectrum.pattern()
+    storages = {t.untyped_storage().data_ptr() for t in tensors_of_layer}
+    sizes = [t.numel() for t in saved if t.untyped_storage().data_ptr() not in storages]
     # ΔW is formed nowhere, and what remains are the spectra; or W + ΔW is.
-    assert sum(found) in ({q * tokens} if implementation == "implicit" else {p * q, q * tokens})
+    assert sum(sizes) in ({q * tokens} if implementation == "implicit" else {p * q, q * tokens})
 
 
 @pytest.fixture(params=["ieee", "tf32"])
@@ -214,10 +221,10 @@ def session(request):
 
 def test_products_with_the_weight_are_as_precise_as_those_of_other_layers(session, monkeypatch):
     """In shapes alone, which need no GPU."""
-    product, found = functional.linear, []
+    product, precisions = functional.linear, []
 
     def noted(*inputs):
-        found.append(torch.backends.cuda.matmul.fp32_precision)
+        precisions.append(torch.backends.cuda.matmul.fp32_precision)
         return product(*inputs)
 
     monkeypatch.setattr(functional, "linear", noted)
@@ -227,7 +234,7 @@ def test_products_with_the_weight_are_as_precise_as_those_of_other_layers(sessio
         pattern = [torch.empty(3, device="cuda")] * 7
         settings = (6, 1.0, "central", "materialised", True)
         linear_operator._linear(x, weight, None, a, None, pattern[0], pattern, *settings)
-    assert found == [session]
+    assert precisions == [session]
 
 
 @by_phase

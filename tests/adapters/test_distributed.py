@@ -32,8 +32,9 @@ CASES = {
     "reselect, unused by one, float32": {**SKIPS, "dtype": torch.float32},
 } | {
     f"{search}, {start}": {"start": start}
-    for search in EXCHANGES for start in ("random", "gradient")
-}  # fmt: skip
+    for search in EXCHANGES
+    for start in ("random", "gradient")
+}
 QUICK = ["central, unused by one", "swap, gradient", "reselect, unused by one"]
 
 
@@ -82,9 +83,9 @@ def learn(case, options, ranks, wrap=lambda model: model):
     optimizer = optimizer_of(inner, adam=adam)
     follow(inner, optimizer)
     x, y = (part.to(dtype) for part in data())
-    found = {"phases": [], "indices": [], "offsets": []}
+    history = {"phases": [], "indices": [], "offsets": []}
     for step in range(STEPS):
-        found["phases"].append(inner.first.spectrum.phase)
+        history["phases"].append(inner.first.spectrum.phase)
         optimizer.zero_grad()
         for rank in ranks:
             # Every other step, so that a wrong factor is not one that AdamW divides out.
@@ -94,10 +95,10 @@ def learn(case, options, ranks, wrap=lambda model: model):
                 loss = (run(x[step, rank, rows], skips=skips) - y[step, rank, rows]).square().mean()
                 loss.div(len(ranks) * parts).backward()
         optimizer.step()
-        found["indices"].append(all_indices(inner))
-        found["offsets"].append([whole(offset) for offset in offsets(inner)])
+        history["indices"].append(all_indices(inner))
+        history["offsets"].append([whole(offset) for offset in offsets(inner)])
     learned = [whole(p) for n, p in inner.named_parameters() if not n.endswith("offset")]
-    return {**found, "learned": [p.clone() for p in learned]}
+    return {**history, "learned": [p.clone() for p in learned]}
 
 
 def data():
@@ -112,11 +113,11 @@ def learn_some(rank, folder, names):
 
 
 @pytest.fixture(scope="module")
-def found_by(tmp_path_factory):
-    """What the processes found in a case: a function, which starts them when they are needed."""
+def results_of(tmp_path_factory):
+    """A function that gives the results of both processes in a case; it starts them when needed."""
     folders = {}
 
-    def found(case):
+    def results(case):
         quick = case in QUICK
         if quick not in folders:
             folders[quick] = tmp_path_factory.mktemp("two")
@@ -124,15 +125,15 @@ def found_by(tmp_path_factory):
             two_processes.run(__name__, "learn_some", folders[quick], names)
         return [torch.load(folders[quick] / f"{case}.{rank}") for rank in range(WORLD)]
 
-    return found
+    return results
 
 
 # Torch's own, about parameters found to be used when asked to look for unused ones.
 @pytest.mark.filterwarnings("ignore:.*find_unused_parameters=True was specified")
 @pytest.mark.parametrize("case", tiers(CASES))
-def test_two_processes_learn_what_one_does_from_both_batches(case, found_by):
+def test_two_processes_learn_what_one_does_from_both_batches(case, results_of):
     """To the bit: both add up the gradients of two batches, and halve them, which is exact."""
-    first, second = found_by(case)
+    first, second = results_of(case)
     alone = learn(case, CASES[case], range(WORLD))
     assert same_state(first, second)
     assert same_state(first, alone)
@@ -140,7 +141,7 @@ def test_two_processes_learn_what_one_does_from_both_batches(case, found_by):
         assert not torch.equal(indices[0], indices[-1])
         assert len(torch.unique(indices[-1], dim=0)) == len(indices[-1])
     assert alone["phases"][-1] is None
-    assert [len(found) for found in alone["offsets"]][-1] == 0
+    assert [len(offsets) for offsets in alone["offsets"]][-1] == 0
 
 
 # --- parameters shared out by FSDP2 ---
@@ -185,8 +186,8 @@ def test_parameters_shared_out_learn_what_whole_ones_do(case, shared_out):
     # A hundred operations on numbers of unit size a step, and the sum of two gradients.
     tolerance = 1e4 * torch.finfo(torch.float64).eps
     for rank in range(WORLD):
-        found = torch.load(shared_out / f"{case}.{rank}")
-        assert same_state(found["indices"], alone["indices"])
-        for mine, theirs in zip(found["learned"], alone["learned"], strict=True):
-            close(mine, theirs, tolerance)
+        results = torch.load(shared_out / f"{case}.{rank}")
+        assert same_state(results["indices"], alone["indices"])
+        for ours, theirs in zip(results["learned"], alone["learned"], strict=True):
+            close(ours, theirs, tolerance)
     assert not same(alone["indices"][0], alone["indices"][-1])

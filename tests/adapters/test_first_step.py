@@ -55,9 +55,9 @@ ADAPTERS = {
 
 def test_every_method_with_a_first_step_is_tested():
     budget = Budget(96, 128, 8)
-    known = {one.name for one in METHODS.values() if one.first_step(budget)}
+    supported = {method.name for method in METHODS.values() if method.first_step(budget)}
     # LoRA-FA is an optimiser of PEFT: its first step is that of LoRA, whose A has no gradient.
-    assert known == {*ADAPTERS, "MiSS", "LoRA-FA"}
+    assert supported == {*ADAPTERS, "MiSS", "LoRA-FA"}
     rank = METHODS["LoRA-FA"].rank(budget)
     assert METHODS["LoRA-FA"].first_step(budget) == of_low_rank(96, 128, rank, 2.0)
 
@@ -114,20 +114,20 @@ def test_a_step_is_that_of_adam_by_hand():
 
 def test_later_steps_of_a_product_move_both_factors():
     """LoRA's A has no gradient before B has moved: k steps of B alone would move k times as far."""
-    one, ten = (first_step(LORA, (40, 48), lr=1e-3, steps=steps) for steps in (1, 10))
-    assert ten.frobenius.value > 10.05 * one.frobenius.value
+    after_1, after_10 = (first_step(LORA, (40, 48), lr=1e-3, steps=steps) for steps in (1, 10))
+    assert after_10.frobenius.value > 10.05 * after_1.frobenius.value
     linear = LoCAConfig(n_frequency=100)
-    one, ten = (first_step(linear, (40, 48), lr=1e-3, steps=steps) for steps in (1, 10))
-    assert ten.frobenius.value == pytest.approx(10 * one.frobenius.value)
+    after_1, after_10 = (first_step(linear, (40, 48), lr=1e-3, steps=steps) for steps in (1, 10))
+    assert after_10.frobenius.value == pytest.approx(10 * after_1.frobenius.value)
 
 
 @pytest.mark.parametrize("norm", ["frobenius", "spectral"])
 def test_at_equivalent_rates_both_move_the_weight_as_far(norm):
     for config in (peft.FourierFTConfig(n_frequency=200), peft.OFTConfig(oft_block_size=8), LORA):
         rate = equivalent_lr(config, LORA, (48, 64), lr=LR, norm=norm)
-        found = first_step(config, (48, 64), lr=rate)
-        wanted = first_step(LORA, (48, 64), lr=LR)
-        assert getattr(found, norm).value == pytest.approx(getattr(wanted, norm).value, rel=2e-3)
+        step = first_step(config, (48, 64), lr=rate)
+        lora_step = first_step(LORA, (48, 64), lr=LR)
+        assert getattr(step, norm).value == pytest.approx(getattr(lora_step, norm).value, rel=2e-3)
     assert rate == pytest.approx(LR)
 
 
@@ -153,30 +153,36 @@ def test_the_layers_of_a_model_move_by_their_own_gradients():
         return nn.functional.mse_loss(adapted(x), target)
 
     config = LoCAConfig(n_frequency=40, target_modules=["first", "second"])
-    found = first_steps(config, model, loss, lr=LR)
-    assert found.keys() == {"first", "second"}
-    for name, step in found.items():
+    steps = first_steps(config, model, loss, lr=LR)
+    assert steps.keys() == {"first", "second"}
+    for name, step in steps.items():
         weight = getattr(model, name).weight
         assert step.numbers == 40
         assert step.frobenius.value == pytest.approx(LR * math.sqrt(40))
         relative = step.frobenius.value / float(weight.detach().norm())
         assert step.relative_frobenius.value == pytest.approx(relative)
-    # What the loss loses to first order is what it loses for so small a step.
+    # For a very small step, the decrease of the loss is that of first order.
     small = sum(step.decrease.value for step in first_steps(config, model, loss, lr=1e-7).values())
     assert 0 < small < 1e-4
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert first_steps(config, model, lr=LR).keys() == found.keys()
+    assert first_steps(config, model, lr=LR).keys() == steps.keys()
 
 
 # Which types of PEFT 0.21 have no step of a linear layer's weight, and why.
 IMPOSSIBLE = {
     "does not adapt": {"ADAPTION_PROMPT", "SHADOW"},
-    "learns a prompt": {"CARTRIDGE", "CPT", "MULTITASK_PROMPT_TUNING", "P_TUNING",
-                        "PREFIX_TUNING", "PROMPT_TUNING"},
+    "learns a prompt": {
+        "CARTRIDGE",
+        "CPT",
+        "MULTITASK_PROMPT_TUNING",
+        "P_TUNING",
+        "PREFIX_TUNING",
+        "PROMPT_TUNING",
+    },
     "adapts no layer": {"XLORA"},
     "input of a linear layer alone": {"POLY", "TRAINABLE_TOKENS"},
     "changes no weight": {"BEFT"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.deep

@@ -108,8 +108,12 @@ def test_at_the_end_the_offset_is_gone_and_coefficients_go_on(schedule):
     assert [id(p) for p in group["params"]] == [id(p) for p in trained(model)] == held
     assert [id(p) for p in optimizer.state] == held
     assert {key.rpartition(".")[2] for key in model.state_dict()} == {
-        "weight", "bias", "coefficients", "indices", "shape"
-    }  # fmt: skip
+        "weight",
+        "bias",
+        "coefficients",
+        "indices",
+        "shape",
+    }
     for layer in spectra(model):
         assert layer.search is layer.following is None
         assert not layer.is_searching
@@ -145,19 +149,19 @@ def test_a_step_with_a_closure_is_one_without(search, make, set_to_none):
 @by_start
 def test_two_optimisers_with_a_layer_each_are_one_with_both(search, start):
     options = {"schedule": SHORT, "location_search": search, "init_locations": start}
-    one, both = small(**options), small(**options)
-    optimizers = [[adamw(one)], [adamw(layer) for layer in (both[0], both[2])]]
-    for model, mine in zip((one, both), optimizers, strict=True):
-        for optimizer in mine:
+    single, split = small(**options), small(**options)
+    optimizers = [[adamw(single)], [adamw(layer) for layer in (split[0], split[2])]]
+    for model, optimizers_of_model in zip((single, split), optimizers, strict=True):
+        for optimizer in optimizers_of_model:
             follow(model, optimizer)
     for step in range(12):
-        for model, mine in zip((one, both), optimizers, strict=True):
-            for optimizer in mine:
+        for model, optimizers_of_model in zip((single, split), optimizers, strict=True):
+            for optimizer in optimizers_of_model:
                 optimizer.zero_grad()
             loss_of(model, step).backward()
-            for optimizer in mine:
+            for optimizer in optimizers_of_model:
                 optimizer.step()
-        assert same_state(everything(both), everything(one))
+        assert same_state(everything(split), everything(single))
 
 
 def test_a_new_optimiser_takes_the_search_over_and_a_removed_search_rests():
@@ -190,9 +194,9 @@ def test_a_copy_of_the_model_is_followed_by_itself_and_goes_on(search, start, co
         twin = copied(model)
         assert {layer.phase for layer in spectra(twin)} == {None}
         train(model, optimizer, 1, step)
-        mine = sgd(twin)
-        follow(twin, mine)
-        train(twin, mine, 1, step)
+        own_optimizer = sgd(twin)
+        follow(twin, own_optimizer)
+        train(twin, own_optimizer, 1, step)
         assert same_state(everything(twin), everything(model)), step
 
 
@@ -219,7 +223,7 @@ def test_where_nobody_follows_coefficients_train_locations_rest_and_one_warning_
     run = torch.compile(model, fullgraph=True, backend="aot_eager") if compiled else None
     with pytest.warns(UserWarning, match=r"nobody follows .* call follow\(model, opt") as said:
         train(model, optimizer, 4, run=run)
-    assert [str(one.message) for one in said].count(HOW_TO_FOLLOW) == 1
+    assert [str(warning.message) for warning in said].count(HOW_TO_FOLLOW) == 1
     assert same(all_indices(model), indices)
     assert not any(map(torch.equal, coefficients(model), a))
     assert len(list(model.parameters())) == 2 + 4
@@ -387,9 +391,9 @@ def test_a_gradscaler_changes_nothing_and_what_it_skips_does_not_count(search, f
             done += 1
     assert {layer.steps_done for layer in spectra(model)} == {8}
     assert same(all_indices(model), all_indices(plain))
-    for mine, theirs in zip(offsets(model), offsets(plain), strict=True):
+    for ours, theirs in zip(offsets(model), offsets(plain), strict=True):
         # Fused kernels round otherwise; Adam turns that into a part of a step of 0.1.
-        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
 
 
 # --- resuming ---
@@ -423,10 +427,10 @@ ORDERS = ["follow, load", "load, follow", "load the model, make the optimiser"]
     [("central", "random"), ("central", "gradient"), ("reselect", "random"), ("swap", "gradient")],
 )
 def test_the_states_of_model_and_optimiser_are_enough_to_resume(search, start, stop, order):
-    whole = resumable(search, start)
-    follow(*whole[:2])
-    run(*whole, stop, 0)
-    states = copy.deepcopy([part.state_dict() for part in whole])
+    uninterrupted = resumable(search, start)
+    follow(*uninterrupted[:2])
+    run(*uninterrupted, stop, 0)
+    states = copy.deepcopy([part.state_dict() for part in uninterrupted])
     model, optimizer, rates = resumable(search, start)
     if order == "follow, load":
         follow(model, optimizer)
@@ -439,10 +443,10 @@ def test_the_states_of_model_and_optimiser_are_enough_to_resume(search, start, s
         follow(model, optimizer)
     optimizer.load_state_dict(states[1])
     rates.load_state_dict(states[2])
-    run(*whole, 24 - stop, stop)
+    run(*uninterrupted, 24 - stop, stop)
     run(model, optimizer, rates, 24 - stop, stop)
-    assert same_state(model.state_dict(), whole[0].state_dict())
-    assert not any(layer.is_searching for layer in spectra(whole[0]))
+    assert same_state(model.state_dict(), uninterrupted[0].state_dict())
+    assert not any(layer.is_searching for layer in spectra(uninterrupted[0]))
 
 
 # --- others ---

@@ -1,4 +1,4 @@
-"""What is recorded of a backward pass, against dense transforms of the whole gradient."""
+"""The gradient statistics of a backward pass, against dense transforms of the whole gradient."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def recorded_of(*passes):
     return statistics
 
 
-def assert_dense(found, *passes):
+def assert_dense(statistics, *passes):
     """The curvature by the diagonals of the covariances C gᵀg Cᵀ and D xᵀx Dᵀ."""
     rows = [(x.double().reshape(-1, Q), g.double().reshape(-1, P)) for x, g in passes]
     z = ALPHA * sum(dct2(g.T @ x) for x, g in rows).flatten()
@@ -33,12 +33,12 @@ def assert_dense(found, *passes):
     of_x = sum(dct2(x.T @ x).diagonal() for x, _ in rows)
     h = ALPHA**2 * torch.outer(of_g, of_x).flatten()
     for actual, expected in (
-        (found.gradient(), z),
-        (found.curvature(EVERYWHERE, 1), h),
-        (found.predicted_decreases(use_curvature=False), z.square()),
-        (found.predicted_decreases(use_curvature=True), z.square() / h),
+        (statistics.gradient(), z),
+        (statistics.curvature(EVERYWHERE, 1), h),
+        (statistics.predicted_decreases(use_curvature=False), z.square()),
+        (statistics.predicted_decreases(use_curvature=True), z.square() / h),
     ):
-        assert actual.dtype == found.gradient_sum.dtype
+        assert actual.dtype == statistics.gradient_sum.dtype
         close(actual.double(), expected, ROUNDING[actual.dtype])
 
 

@@ -57,11 +57,11 @@ def test_each_result_is_off_by_the_roundings_of_its_factors_and_its_own(
     spectrum = CosineSpectrum((P, Q), B, implementation=implementation, **options)
     in_phase(spectrum, "both")
     x, g = (normal(TOKENS, side, seed=side).to(dtype) for side in (Q, P))
-    found = results(spectrum, x, g, dtype)
+    halves = results(spectrum, x, g, dtype)
     exact = results(spectrum.double(), x, g, torch.float64)
     is_rounded = has_units and implementation == "materialised" and dtype == torch.bfloat16
     roundings = {"y": 1 + is_rounded, "a": is_rounded, "l": is_rounded, "x": 1 + is_rounded}
-    for (name, count), half, wide in zip(roundings.items(), found, exact, strict=True):
+    for (name, count), half, wide in zip(roundings.items(), halves, exact, strict=True):
         assert half.dtype == (dtype if name in ("x", "y") else torch.float32)
         error = float((half.double() - wide).norm() / wide.norm())
         # Few entries are read for a and l; float32 adds 1e-6.

@@ -54,12 +54,12 @@ def one_by_one(rule, g_w, a, indices, shape):
 
     gradient = []
     for a_n, (i, j) in zip(a.tolist(), indices.tolist(), strict=True):
-        factor, here = SCALING * a_n, value(i, j)
+        factor, centre = SCALING * a_n, value(i, j)
         ahead, behind = (value(i + 1, j), value(i, j + 1)), (value(i - 1, j), value(i, j - 1))
         of = {
             "central": [factor / 2 * (ahead[k] - behind[k]) for k in (0, 1)],
-            "forward": [factor * (ahead[k] - here) for k in (0, 1)],
-            "backward": [factor * (here - behind[k]) for k in (0, 1)],
+            "forward": [factor * (ahead[k] - centre) for k in (0, 1)],
+            "backward": [factor * (centre - behind[k]) for k in (0, 1)],
             "eight-direction": [0.0, 0.0],
         }[rule]
         steepest = 0.0 if rule == "eight-direction" else -math.inf
@@ -67,7 +67,7 @@ def one_by_one(rule, g_w, a, indices, shape):
             inside = 0 <= i + down < p and 0 <= j + along < q
             if (down, along) != (0, 0) and inside:
                 length = math.hypot(down, along)
-                slope = factor * (z[i + down][j + along] - here) / length
+                slope = factor * (z[i + down][j + along] - centre) / length
                 if slope < steepest:
                     steepest, of = slope, [slope * down / length, slope * along / length]
         gradient.append(of)
@@ -83,9 +83,18 @@ def assert_close(actual, expected):
 
 def apply(x, weight, bias, a, locations, indices, shape, rule="central", implementation="implicit"):
     return increment_linear(
-        x, weight, bias, a, locations, indices, SparsityPattern.of(indices, shape),
-        rows=shape[0], scaling=SCALING, rule=rule, implementation=implementation,
-    )  # fmt: skip
+        x,
+        weight,
+        bias,
+        a,
+        locations,
+        indices,
+        SparsityPattern.of(indices, shape),
+        rows=shape[0],
+        scaling=SCALING,
+        rule=rule,
+        implementation=implementation,
+    )
 
 
 def case(shape, batch=(5,), terms="weight and bias"):
@@ -115,19 +124,21 @@ def assert_it_is_the_dense_form(shape, batch, terms, implementation, rule, devic
 
     g = normal(*y.shape, seed=5)
     leaves = [x, a] if bias is None else [x, a, bias]
-    *found, of_l = torch.autograd.grad(y, [*leaves, locations], g.to(device))
-    *wanted, g_w = torch.autograd.grad(expected, [*leaves, delta], g)
-    for mine, theirs in zip(found, wanted, strict=True):
-        assert_close(mine, theirs)
+    *gradients, of_l = torch.autograd.grad(y, [*leaves, locations], g.to(device))
+    *expected_gradients, g_w = torch.autograd.grad(expected, [*leaves, delta], g)
+    for ours, theirs in zip(gradients, expected_gradients, strict=True):
+        assert_close(ours, theirs)
     assert_close(of_l, one_by_one(rule, g_w, a, indices, shape))
 
 
 FORMS = {
     **{f"{rule}, {p}x{q}": ((p, q), (6,), "weight", rule) for rule in RULES for p, q in SHAPES},
-    **{f"{batch} tokens": ((5, 8), batch, "weight and bias", "eight-direction")
-       for batch in [(), (0,), (1,), (2, 3), (2, 0)]},
+    **{
+        f"{batch} tokens": ((5, 8), batch, "weight and bias", "eight-direction")
+        for batch in [(), (0,), (1,), (2, 3), (2, 0)]
+    },
     "increment alone": ((5, 8), (5,), "increment alone", "central"),
-}  # fmt: skip
+}
 
 
 @by_implementation
@@ -157,17 +168,17 @@ def test_what_is_frozen_changes_nothing_else(implementation, rule, frozen):
     arguments = dict(zip(names, case((9, 4)), strict=True))
     leaves = [name for name in ("x", "bias", "a", "locations") if name not in frozen]
 
-    def found():
+    def outputs():
         y = apply(*arguments.values(), (9, 4), rule, implementation)
         return [y, *torch.autograd.grad(y.square().sum(), [arguments[name] for name in leaves])]
 
-    wanted = found()
+    expected = outputs()
     with torch.no_grad():
-        assert torch.equal(apply(*arguments.values(), (9, 4), rule, implementation), wanted[0])
+        assert torch.equal(apply(*arguments.values(), (9, 4), rule, implementation), expected[0])
     for name in frozen:
         arguments[name] = None if name == "locations" else arguments[name].detach()
-    for mine, theirs in zip(found(), wanted, strict=True):
-        assert_close(mine, theirs)
+    for ours, theirs in zip(outputs(), expected, strict=True):
+        assert_close(ours, theirs)
 
 
 @by_implementation
@@ -175,12 +186,12 @@ def test_memory_layout_does_not_matter(implementation):
     shape = (5, 8)
     _, weight, bias, a, locations, indices = case(shape)
     x, g, turned = normal(8, 12, seed=1).T[::2], normal(5, 6, seed=5).T, weight.T.contiguous().T
-    found = []
+    results = []
     for tokens, w, of_y in ((x, turned, g), (x.contiguous(), weight, g.contiguous())):
         y = apply(tokens, w, bias, a, locations, indices, shape, implementation=implementation)
-        found.append([y, *torch.autograd.grad(y, [a, locations], of_y)])
-    for mine, theirs in zip(*found, strict=True):
-        assert_close(mine, theirs)
+        results.append([y, *torch.autograd.grad(y, [a, locations], of_y)])
+    for ours, theirs in zip(*results, strict=True):
+        assert_close(ours, theirs)
 
 
 @by_rule
@@ -205,14 +216,14 @@ def test_the_increment_is_the_dense_one_and_so_are_its_gradients(rule, shape):
 def test_samples_and_transforms_along_one_side_or_both_are_the_same(
     shape, by, rule, monkeypatch, device
 ):
-    asked = []
+    calls = []
     pays = {"sampling_pays": by == "samples", "one_sided_pays": by == "one side"}
     for module, name in ((linear_operator, "sampling_pays"), (kernels, "one_sided_pays")):
         monkeypatch.setattr(
-            module, name, lambda *_, name=name, **__: asked.append(name) or pays[name]
+            module, name, lambda *_, name=name, **__: calls.append(name) or pays[name]
         )
     assert_it_is_the_dense_form(shape, (6,), "weight and bias", "materialised", rule, device)
-    assert asked == ["one_sided_pays", "sampling_pays"] + ["one_sided_pays"] * (by != "samples")
+    assert calls == ["one_sided_pays", "sampling_pays"] + ["one_sided_pays"] * (by != "samples")
 
 
 class Ignored(torch.autograd.Function):
@@ -236,7 +247,7 @@ def test_an_output_whose_gradient_is_undefined_has_none_to_give(implementation):
     assert_close(arguments[0].grad, torch.ones_like(arguments[0]))
 
 
-# What the registration knows of the result differs between forming ΔW and not.
+# The registration states different results with and without forming ΔW.
 @pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
 @by_implementation
 @pytest.mark.parametrize("operator", ["linear", "transform", "all gradients", "that of a"])
@@ -281,10 +292,10 @@ def test_all_neighbours_are_read_at_once():
         sample = kernels.reader(z, indices, flat, has_neighbours=True)
         values = {by: sample(*by) for by in product((-1, 0, 1), repeat=2)}
     assert few.count <= 8  # of rows and columns: sums and limits; the steps; positions; the entries
-    for (down, along), found in values.items():
+    for (down, along), neighbour in values.items():
         rows, columns = (indices + torch.tensor([down, along])).T
-        assert torch.equal(found, z[rows.clamp(0, 4), columns.clamp(0, 7)])
-    with Operations() as one:
-        here = kernels.reader(z, indices, flat, has_neighbours=False)(0, 0)
-    assert one.count == 1
-    assert torch.equal(here, values[0, 0])
+        assert torch.equal(neighbour, z[rows.clamp(0, 4), columns.clamp(0, 7)])
+    with Operations() as operations:
+        entries = kernels.reader(z, indices, flat, has_neighbours=False)(0, 0)
+    assert operations.count == 1
+    assert torch.equal(entries, values[0, 0])

@@ -70,8 +70,14 @@ def config_of(**options):
     return LoCAConfig(target_modules=["layer"], **settings | options)
 
 
-SEARCHED = {"location_search": "reselect", "location_lr": 0.3, "alternating_steps": 9,
-            "coefficient_steps": 1, "location_steps": 2, "recorded_steps": 1}  # fmt: skip
+SEARCHED = {
+    "location_search": "reselect",
+    "location_lr": 0.3,
+    "alternating_steps": 9,
+    "coefficient_steps": 1,
+    "location_steps": 2,
+    "recorded_steps": 1,
+}
 
 
 def adapted(kind, **options):
@@ -150,8 +156,8 @@ def test_a_search_records_the_tokens_of_a_linear_layer_and_leaves_out_what_it_dr
     of_delta = of_weight.T if kind == "embedding" else of_weight.flatten(1)
     close(spectrum.recorded.gradient(), 1.5 * dct2(of_delta).flatten())
     rows = g.flatten(0, 1) if kind == "embedding" else g.flatten(2).mT.flatten(0, 1)
-    powers = [dct2(one.T @ one).diagonal() for one in (rows, tokens)]
-    everywhere = torch.cartesian_prod(*(torch.arange(len(one)) for one in powers))
+    powers = [dct2(matrix.T @ matrix).diagonal() for matrix in (rows, tokens)]
+    everywhere = torch.cartesian_prod(*(torch.arange(len(power)) for power in powers))
     close(spectrum.recorded.curvature(everywhere, 1), 1.5**2 * torch.outer(*powers).flatten())
 
 

@@ -150,10 +150,10 @@ def test_several_adapters_share_their_wrappers_and_go_through_files(tmp_path):
 @pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
 def test_the_compiled_module_is_the_eager_one():
     torch._dynamo.reset()
-    model, x, found = adapted(), inputs(), []
+    model, x, results = adapted(), inputs(), []
     for run in (model, torch.compile(model, fullgraph=True, backend="aot_eager")):
         model.zero_grad()
         run(x).square().sum().backward()
-        found.append([w.spectrum("default").coefficients.grad for w in wrappers(model).values()])
-    for mine, theirs in zip(*found, strict=True):
-        close(mine, theirs)
+        results.append([w.spectrum("default").coefficients.grad for w in wrappers(model).values()])
+    for ours, theirs in zip(*results, strict=True):
+        close(ours, theirs)

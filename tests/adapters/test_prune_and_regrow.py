@@ -155,8 +155,8 @@ def test_a_swap_moves_what_pays_however_often_it_is_recorded_and_scaled(repeats,
     z = 1.5 * dct2(g.T @ x).flatten()
     of_g, of_x = dct2(g.T @ g).diagonal(), dct2(x.T @ x).diagonal()
     h = 1.5**2 * torch.outer(of_g, of_x).flatten()
-    most = most_moved(40, schedule.progress(0), use_curvature=True)
-    expected = swap(a, before, z.square() / h, h[before], most)
+    limit = most_moved(40, schedule.progress(0), use_curvature=True)
+    expected = swap(a, before, z.square() / h, h[before], limit)
     recording(layer, 10 - repeats)
     for _ in range(repeats):
         layer(x).backward(scale * g)
@@ -164,7 +164,7 @@ def test_a_swap_moves_what_pays_however_often_it_is_recorded_and_scaled(repeats,
     layer.steps_done = 9
     moved = layer.search.prune_and_regrow(scale)
     assert torch.equal(flat(layer), expected)
-    assert 0 < int(moved.sum()) < most
+    assert 0 < int(moved.sum()) < limit
 
 
 # --- ways of running the model ---
@@ -192,8 +192,8 @@ def test_checkpointed_layers_are_recorded_once(search, reentrant):
         for layer in layers:
             layer.search.before_step()
         seen.append([layer.recorded.gradient() for layer in layers])
-    for plain, again in zip(*seen, strict=True):
-        close(again, plain)
+    for plain, checkpointed_gradient in zip(*seen, strict=True):
+        close(checkpointed_gradient, plain)
 
 
 # --- steps of an optimiser ---
@@ -223,16 +223,16 @@ def test_a_component_that_moves_forgets_its_momentum_and_no_other_does(make, nam
     for step in range(15):
         before = all_indices(model)
         train(model, optimizer, 1, step)
-        for layer, indices, found in zip(layers, before, moves, strict=True):
+        for layer, indices, swaps in zip(layers, before, moves, strict=True):
             has_moved = (layer.indices != indices).any(dim=1)
-            assert has_moved.any() == (bool(found) and found[-1][0] == step)
+            assert has_moved.any() == (bool(swaps) and swaps[-1][0] == step)
             if has_moved.any():
-                _, momentum, moved = found[-1]
+                _, momentum, moved = swaps[-1]
                 assert torch.equal(moved, has_moved)
                 now = optimizer.state[layer.coefficients][name]
                 assert torch.equal(now, torch.where(moved, 0.0, momentum))
     # Layers do not all prune at once.
-    assert [[step for step, _, _ in found] for found in moves] == [[4, 9, 14], [2, 7, 12]]
+    assert [[step for step, _, _ in swaps] for swaps in moves] == [[4, 9, 14], [2, 7, 12]]
 
 
 @pytest.mark.parametrize("set_to_none", [True, False], ids=["None", "zeros"])
@@ -266,21 +266,21 @@ BY = [("central", True), ("reselect", False), ("swap-raw", True), ("swap", False
 
 def sums_of(model, steps):
     """α Z and α² h of both layers, with coefficients that do not move."""
-    found = []
+    sums = []
     for number in (0, 2):
         layer, z, of_g, of_x = model[number].spectrum, 0.0, 0.0, 0.0
         for x, y in batches(steps):
             inputs = x if number == 0 else model[1](model[0](x))
             output = model[number](inputs.detach())
-            rest = model[2](model[1](output)) if number == 0 else output
-            (g,) = torch.autograd.grad((rest - y).square().mean(), output)
+            final = model[2](model[1](output)) if number == 0 else output
+            (g,) = torch.autograd.grad((final - y).square().mean(), output)
             inputs = inputs.detach()
             z = z + dct2(g.T @ inputs)
             of_g = of_g + dct2(g.T @ g).diagonal()
             of_x = of_x + dct2(inputs.T @ inputs).diagonal()
         h = layer.scaling**2 * torch.outer(of_g, of_x).flatten()
-        found.append((layer.scaling * z.flatten(), h))
-    return found
+        sums.append((layer.scaling * z.flatten(), h))
+    return sums
 
 
 @pytest.mark.parametrize(

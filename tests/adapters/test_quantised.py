@@ -140,14 +140,14 @@ class Backend(QuantizationBackend):
 
 @pytest.fixture
 def backend(monkeypatch):
-    found = Backend()
+    eight_bits = Backend()
     monkeypatch.setattr(
         quantised,
         "resolve_quantization_backend",
-        lambda base, **_: found if isinstance(base, EightBits) else None,
+        lambda base, **_: eight_bits if isinstance(base, EightBits) else None,
     )
     warnings.filterwarnings("ignore", message="Unsupported layer type")
-    return found
+    return eight_bits
 
 
 @pytest.mark.parametrize("names", [["default"], ["default", "other"]], ids=str)

@@ -1,4 +1,4 @@
-"""What the layer, its searches and its configuration refuse: one line that says what is wrong."""
+"""The layer, its searches and its configuration refuse in one line that says what is wrong."""
 
 import math
 from types import SimpleNamespace
@@ -56,18 +56,33 @@ SETTINGS = [
     (small, {"init_locations": "odd"}, "init_locations must be one of .*, not 'odd'"),
     (small, {"location_lr": 0.0}, "location_lr must be positive and finite, not 0.0"),
     (small, {"location_lr": math.inf}, "location_lr must be positive and finite, not inf"),
-    (small, {"location_search": "reselect", "schedule": JOINT},
-     "joint=True learns locations along a gradient, and 'reselect' has none"),
-    (small, {"location_search": "swap", "schedule": AlternatingSchedule(10, 20, 29)},
-     "alternating_steps=29 ends before .* takes 30 steps"),
-    (small, {"schedule": AlternatingSchedule(10, 20, 10)},
-     "alternating_steps=10 ends before all layers have learned a location, which takes 11 steps"),
+    (
+        small,
+        {"location_search": "reselect", "schedule": JOINT},
+        "joint=True learns locations along a gradient, and 'reselect' has none",
+    ),
+    (
+        small,
+        {"location_search": "swap", "schedule": AlternatingSchedule(10, 20, 29)},
+        "alternating_steps=29 ends before .* takes 30 steps",
+    ),
+    (
+        small,
+        {"schedule": AlternatingSchedule(10, 20, 10)},
+        "alternating_steps=10 ends before all layers have learned a location, which takes 11 steps",
+    ),
     (layer, {"n_components": 0}, "q_proj: the number of components .* integer .*1, not 0"),
     (layer, {"n_components": True}, "q_proj: the number of components .*not True"),
     (layer, {"n_components": 2.0}, "q_proj: the number of components .*not 2.0"),
     (layer, {"n_components": 55}, "q_proj: 55 components do not fit into 6×9 = 54 locations"),
-    *((layer, {"scaling": value}, f"q_proj: the scaling must be positive and finite, not {value!r}")
-      for value in (0, -1.0, math.nan, math.inf, "1")),
+    *(
+        (
+            layer,
+            {"scaling": value},
+            f"q_proj: the scaling must be positive and finite, not {value!r}",
+        )
+        for value in (0, -1.0, math.nan, math.inf, "1")
+    ),
     (layer, {"implementation": "odd"}, "q_proj: implementation must be one of auto, .*, not 'odd'"),
     (layer, {"seed": -1}, "q_proj: the seed must be an integer of at least 0, not -1"),
     (layer, {"seed": (5, 0.5)}, "q_proj: the seed .*not 0.5"),
@@ -85,11 +100,19 @@ SETTINGS = [
     (config, {"alternating_steps": 6}, "alternating_steps=6 ends before all layers"),
     (config, {"bias": "some"}, "bias must be one of .*, not 'some'"),
     (config, {"layers_pattern": "layers"}, "layers_pattern needs layers_to_transform"),
-    *((config, {"target_modules": ".*q", name: value}, f"{name} cannot be used when target_modules")
-      for name, value in (("layers_to_transform", [0]), ("layers_pattern", "layers"))),
-    *((config, {"target_parameters": BOTH, **search}, NEEDS)
-      for search in ({"location_search": "swap"}, {"init_locations": "gradient"})),
-]  # fmt: skip
+    *(
+        (
+            config,
+            {"target_modules": ".*q", name: value},
+            f"{name} cannot be used when target_modules",
+        )
+        for name, value in (("layers_to_transform", [0]), ("layers_pattern", "layers"))
+    ),
+    *(
+        (config, {"target_parameters": BOTH, **search}, NEEDS)
+        for search in ({"location_search": "swap"}, {"init_locations": "gradient"})
+    ),
+]
 
 
 @pytest.mark.parametrize(("make", "options", "message"), SETTINGS)
@@ -131,10 +154,11 @@ def planned():
 
 PLANNED = {  # a model with a plan of transformers
     "_device_mesh": SimpleNamespace(mesh_dim_names=None, ndim=1),
-    "config": SimpleNamespace(model_type="none", tie_word_embeddings=False,
-                              distributed_config=SimpleNamespace(tp_size=2)),
+    "config": SimpleNamespace(
+        model_type="none", tie_word_embeddings=False, distributed_config=SimpleNamespace(tp_size=2)
+    ),
     "tp_plan": {"layer": "colwise"},
-}  # fmt: skip
+}
 SPLIT = "layer: its weight is split over processes for tensor parallelism"
 
 
@@ -145,40 +169,59 @@ def attention(**targets):
 UNUSED = r"layer\.out_proj.*: .* an adapter would do nothing"
 MODELS = {
     "another input": (
-        lambda _: layer().spectrum(normal(3, 10)), r"must be 9 wide, not of shape \(3, 10\)"),
+        lambda _: layer().spectrum(normal(3, 10)),
+        r"must be 9 wide, not of shape \(3, 10\)",
+    ),
     "too many components": (
         lambda _: adapted(n_frequency=300),
-        rf"{LAYER}: 300 components .* 16×16 = 256 locations; reduce .*n_frequency_pattern"),
+        rf"{LAYER}: 300 components .* 16×16 = 256 locations; reduce .*n_frequency_pattern",
+    ),
     "a norm": (
         lambda _: adapted(target_modules=["input_layernorm"]),
-        r"model\.layers\.0\.input_layernorm: LoCA adapts linear layers .*, not LlamaRMSNorm"),
+        r"model\.layers\.0\.input_layernorm: LoCA adapts linear layers .*, not LlamaRMSNorm",
+    ),
     "mixed batches": (
         lambda _: adapted()(**batch(), adapter_names=["default", "__base__"]),
-        "does not support mixed batches"),
+        "does not support mixed batches",
+    ),
     "another width": (into_another_width, rf"{LAYER}.*16×16 layer, this one is 32×32; load it"),
     "groups": (
         lambda _: around(nn.Conv2d(4, 6, 3, groups=2)),
-        r"layer: .* grouped convolution \(groups=2\)"),
+        r"layer: .* grouped convolution \(groups=2\)",
+    ),
     "max_norm": (
-        lambda _: around(nn.Embedding(11, 6, max_norm=1.0)), "layer: .* nn.Embedding with max_nor"),
+        lambda _: around(nn.Embedding(11, 6, max_norm=1.0)),
+        "layer: .* nn.Embedding with max_nor",
+    ),
     "one-dimensional": (
-        lambda _: around(nn.Conv1d(3, 5, 3)), "layer: LoCA adapts linear layers .*, not Conv1d"),
+        lambda _: around(nn.Conv1d(3, 5, 3)),
+        "layer: LoCA adapts linear layers .*, not Conv1d",
+    ),
     "too small a kernel": (
-        lambda _: around(nn.Conv2d(1, 2, 2)), "layer: 9 components do not fit into 2×4 = 8 locati"),
+        lambda _: around(nn.Conv2d(1, 2, 2)),
+        "layer: 9 components do not fit into 2×4 = 8 locati",
+    ),
     # Its attention never calls it.
     "an output of attention": (lambda _: attention(target_modules="all-linear"), UNUSED),
     "its weight": (
-        lambda _: attention(target_modules=[], target_parameters=["out_proj.weight"]), UNUSED),
+        lambda _: attention(target_modules=[], target_parameters=["out_proj.weight"]),
+        UNUSED,
+    ),
     "a vector": (
         lambda _: with_parameters(["experts.bias"]),
-        r"experts.bias: LoCA adapts matrices .* of shape \(5,\)"),
+        r"experts.bias: LoCA adapts matrices .* of shape \(5,\)",
+    ),
     "whole numbers": (
-        lambda _: with_parameters(["experts.codes"]), "experts.codes: .* not torch.uint8 of shape"),
+        lambda _: with_parameters(["experts.codes"]),
+        "experts.codes: .* not torch.uint8 of shape",
+    ),
     "parametrised": (lambda _: parametrised(), "torch.nn.utils.parametrize already replaces"),
     "a plan of the layer": (lambda _: around(planned()), f"{SPLIT}.*by the plan 'colwise'"),
     "a plan of the model": (
-        lambda _: around(nn.Linear(4, 6), **PLANNED), f"{SPLIT}.*by the plan 'colwise'"),
-}  # fmt: skip
+        lambda _: around(nn.Linear(4, 6), **PLANNED),
+        f"{SPLIT}.*by the plan 'colwise'",
+    ),
+}
 
 
 @pytest.mark.parametrize(("call", "message"), MODELS.values(), ids=MODELS)
@@ -215,12 +258,13 @@ def zero_1(model):
 OPTIMISERS = {
     "another's": (
         lambda m: torch.optim.SGD(m[0].base.parameters()),
-        "does not hold the coefficients of LoCA; build it from the model's parameters after"),
+        "does not hold the coefficients of LoCA; build it from the model's parameters after",
+    ),
     "LBFGS": (lambda m: torch.optim.LBFGS(trained(m)), "LBFGS keeps former param"),
     "schedule-free": (lambda m: ScheduleFree(trained(m)), "ScheduleFree keeps form"),
     "ZeRO": (zero_1, "DeepSpeed's ZeRO does not step .*; set alternating_steps=0"),
     "not torch's": (lambda _: OfTheirs(), "OfTheirs does not step the parameters"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("make", "message"), OPTIMISERS.values(), ids=OPTIMISERS)

@@ -102,15 +102,17 @@ def test_casts_leave_indices_and_locations_as_they_are(dtype):
 
 
 SPOILT = [
-    *(({"indices": torch.tensor([wrong] * 7)}, "the checkpoint has locations outside 6×9")
-      for wrong in ([6, 0], [0, 9], [-1, 0])),
+    *(
+        ({"indices": torch.tensor([wrong] * 7)}, "the checkpoint has locations outside 6×9")
+        for wrong in ([6, 0], [0, 9], [-1, 0])
+    ),
     ({"indices": torch.zeros(7, 2)}, r"indices must be integers of shape \(7, 2\), not .*float"),
     ({"indices": torch.zeros(5, 2).long()}, r"indices must be .*, not torch.int64 of shape \(5, 2"),
     ({"coefficients": torch.full((7,), math.nan)}, "the checkpoint has values of coefficients tha"),
     ({"offset": torch.full((7, 2), math.inf)}, "the checkpoint has values of offset that are not "),
     ({"shape": torch.tensor([9, 6])}, "the checkpoint is for a 9×6 layer, this one is 6×9"),
     ({"coefficients": torch.ones(8)}, "the checkpoint has 8 components, this layer has 7; load it"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("spoilt", "message"), SPOILT)
@@ -175,26 +177,26 @@ def test_torch_func_differentiates_the_coefficients(derivative, phase, implement
     adapted = layer(implementation=implementation).double()
     x, a = normal(4, 9, dtype=torch.float64), adapted.spectrum.coefficients
     adapted(x).square().sum().backward()
-    wanted, a.grad = a.grad, None
+    expected, a.grad = a.grad, None
     if phase is not None:
         in_phase(adapted, phase)
 
     def loss(a, x):
         return functional_call(adapted, {"spectrum.coefficients": a}, (x,)).square().sum()
 
-    assert_close(derivative(loss)(a.detach(), x), wanted, 1e-10)
+    assert_close(derivative(loss)(a.detach(), x), expected, 1e-10)
     assert a.grad is None
 
 
 def replica(network):
     """A replica as ``nn.DataParallel`` makes it, on the CPU."""
-    made = {module: module._replicate_for_data_parallel() for module in network.modules()}
-    for module, copied in made.items():
+    copies = {module: module._replicate_for_data_parallel() for module in network.modules()}
+    for module, copied in copies.items():
         for name, child in module._modules.items():
-            setattr(copied, name, made[child])
+            setattr(copied, name, copies[child])
         for name, tensor in (*module._parameters.items(), *module._buffers.items()):
             setattr(copied, name, None if tensor is None else tensor.clone())
-    return made[network]
+    return copies[network]
 
 
 @pytest.mark.parametrize("phase", [None, *PHASES])
@@ -202,15 +204,15 @@ def test_replicas_train_coefficients_and_locations(phase):
     adapted, x = layer(), normal(3, 9)
     if phase is not None:
         in_phase(adapted, phase)
-    found = []
+    gradients = []
     for run in (adapted, replica(adapted)):
         adapted.zero_grad()
         run(x).square().sum().backward()
         spectrum = adapted.spectrum
         of = [spectrum.coefficients, *([] if phase is None else [spectrum.offset])]
-        found.append([p.grad for p in of if p.grad is not None])
-    assert len(found[0]) == (2 if phase == "both" else 1)
-    assert same(*found)
+        gradients.append([p.grad for p in of if p.grad is not None])
+    assert len(gradients[0]) == (2 if phase == "both" else 1)
+    assert same(*gradients)
 
 
 def test_replicas_refuse_a_search_that_records():
@@ -223,19 +225,19 @@ def test_replicas_refuse_a_search_that_records():
 @by_implementation
 def test_a_functional_call_uses_other_indices_and_leaves_the_layer_as_it_was(implementation):
     adapted, x = layer(implementation=implementation), normal(3, 9)
-    given, other = other_indices(), copy.deepcopy(adapted)
-    other.load_state_dict({**adapted.state_dict(), "spectrum.indices": given})
+    indices, other = other_indices(), copy.deepcopy(adapted)
+    other.load_state_dict({**adapted.state_dict(), "spectrum.indices": indices})
 
-    def found(run, a):
+    def outputs(run, a):
         y = run(x)
         return [y, *torch.autograd.grad(y.sum(), a)]
 
     a = adapted.spectrum.coefficients
-    before = found(adapted, a)
-    called = found(lambda x: functional_call(adapted, {"spectrum.indices": given}, (x,)), a)
-    assert same(called, found(other, other.spectrum.coefficients))
+    before = outputs(adapted, a)
+    called = outputs(lambda x: functional_call(adapted, {"spectrum.indices": indices}, (x,)), a)
+    assert same(called, outputs(other, other.spectrum.coefficients))
     assert not torch.equal(called[0], before[0])
-    assert same(found(adapted, a), before)
+    assert same(outputs(adapted, a), before)
 
 
 @pytest.mark.parametrize("phase", [None, *PHASES])
@@ -248,21 +250,21 @@ def test_a_layer_on_the_meta_device_gives_shapes(phase, dtype):
     x = torch.empty(2, 3, 9, device="meta", dtype=dtype, requires_grad=True)
     y = adapted(x)
     y.sum().backward()
-    for found, shape in ((y, (2, 3, 6)), (adapted.increment(), (6, 9)), (x.grad, (2, 3, 9))):
-        assert found.is_meta
-        assert found.dtype == dtype
-        assert found.shape == shape
+    for result, shape in ((y, (2, 3, 6)), (adapted.increment(), (6, 9)), (x.grad, (2, 3, 9))):
+        assert result.is_meta
+        assert result.dtype == dtype
+        assert result.shape == shape
 
 
 @by_implementation
 def test_a_layer_that_was_made_and_used_in_inference_mode_computes_and_trains(implementation):
     with torch.inference_mode():
-        made = layer(implementation=implementation)
-        first = made(normal(3, 9))
+        from_inference = layer(implementation=implementation)
+        first = from_inference(normal(3, 9))
     adapted = layer(implementation=implementation)
     with torch.no_grad():
-        assert same([made(normal(3, 9)), adapted(normal(3, 9))], [first, first])
-        assert torch.equal(made.increment(), adapted.increment())
+        assert same([from_inference(normal(3, 9)), adapted(normal(3, 9))], [first, first])
+        assert torch.equal(from_inference.increment(), adapted.increment())
     with torch.inference_mode():
         adapted.spectrum.set_indices(other_indices())
         adapted(normal(3, 9))

@@ -27,10 +27,12 @@ KINDS = {
     "joint": {"joint": True},
     "central from a start": {"init_locations": "gradient", "recorded_steps": 6},
     "reselect from a start": {
-        "location_search": "reselect", "init_locations": "gradient", "recorded_steps": 6,
+        "location_search": "reselect",
+        "init_locations": "gradient",
+        "recorded_steps": 6,
     },
     "swap": {"location_search": "swap", "recorded_steps": 3},
-}  # fmt: skip
+}
 
 
 class Sentences(torch.utils.data.Dataset):
@@ -84,15 +86,15 @@ def trainer_for(model, folder, *, eval_dataset=None, callbacks=(LoCACallback,), 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Of a kind: the trained model, its checkpoints and the indices it began with. Made once."""
-    made = {}
+    trainings = {}
 
     def train(kind):
-        if kind not in made:
+        if kind not in trainings:
             folder, model = tmp_path_factory.mktemp("checkpoints"), adapted(**KINDS[kind])
             drawn = all_indices(model)
             trainer_for(model, folder).train()
-            made[kind] = model, folder, drawn
-        return made[kind]
+            trainings[kind] = model, folder, drawn
+        return trainings[kind]
 
     return train
 
@@ -110,7 +112,7 @@ def test_a_resumed_training_ends_as_the_uninterrupted_one(trained, tmp_path, kin
     assert not any(map(torch.equal, drawn, all_indices(model)))
     assert all(a.any() for a in coefficients(model))
     assert not any(layer.is_searching for layer in spectra(model))
-    trains = {name for name, one in model.named_parameters() if one.requires_grad}
+    trains = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert all("coefficients" in name or "to_save" in name for name in trains)
     resumed = adapted(**KINDS[kind])
     trainer = trainer_for(resumed, tmp_path, save_strategy="no")
@@ -128,14 +130,14 @@ def test_a_forgotten_callback_is_said_once(tmp_path, monkeypatch):
         UserWarning, match=r"nobody follows .* callbacks=\[LoCACallback\(\)\]"
     ) as said:
         trainer_for(model, tmp_path, callbacks=[], save_strategy="no", max_steps=4).train()
-    assert [str(one.message) for one in said].count(HOW_TO_FOLLOW) == 1
+    assert [str(warning.message) for warning in said].count(HOW_TO_FOLLOW) == 1
     assert all(map(torch.equal, drawn, all_indices(model)))
 
 
 def test_a_second_training_goes_on_where_the_first_ended(tmp_path):
     model = adapted()
-    kept = trainer_for(model, tmp_path, save_strategy="no", max_steps=CHECKPOINT)
-    kept.train()
+    trainer = trainer_for(model, tmp_path, save_strategy="no", max_steps=CHECKPOINT)
+    trainer.train()
     assert {(s.steps_done, s.phase) for s in spectra(model)} == {(CHECKPOINT, None)}
     before = coefficients(model)
     # The second optimiser is another one, while the first lives on.

@@ -146,11 +146,15 @@ def test_single_layers_can_have_another_number_of_components():
     pattern = {"v_proj": 3, r".*layers\.1\..*q_proj": 4, "nope": 5}
     with pytest.warns(UserWarning, match="n_frequency_pattern 'nope' matches no layer"):
         model = adapted(n_frequency_pattern=pattern)
-    found = {
+    counts = {
         name.split("layers.")[-1]: s.coefficients.numel() for name, s in spectra(model).items()
     }
-    assert found == {"0.self_attn.q_proj": B, "1.self_attn.q_proj": 4,
-                     "0.self_attn.v_proj": 3, "1.self_attn.v_proj": 3}  # fmt: skip
+    assert counts == {
+        "0.self_attn.q_proj": B,
+        "1.self_attn.q_proj": 4,
+        "0.self_attn.v_proj": 3,
+        "1.self_attn.v_proj": 3,
+    }
 
 
 @pytest.mark.parametrize("general", ["q_proj", "k_proj|q_proj", r"self_attn\..*"])
@@ -229,8 +233,10 @@ def test_a_saved_adapter_is_the_same_when_it_is_loaded(
         train(model, 4, enter(model, None if search == "over" else "coefficients"))
     model.eval().save_pretrained(tmp_path / "first")
     assert sorted(path.name for path in (tmp_path / "first").iterdir()) == [
-        "README.md", "adapter_config.json", "adapter_model.safetensors"
-    ]  # fmt: skip
+        "README.md",
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    ]
     loaded = PeftModel.from_pretrained(
         llama(),
         tmp_path / "first",
@@ -239,8 +245,10 @@ def test_a_saved_adapter_is_the_same_when_it_is_loaded(
         low_cpu_mem_usage=low_cpu_mem_usage,
     ).eval()
     assert torch.equal(logits(loaded), logits(model))
-    ours, theirs = (get_peft_model_state_dict(m, adapter_name=name)
-                    for m, name in ((model, "default"), (loaded, "other")))  # fmt: skip
+    ours, theirs = (
+        get_peft_model_state_dict(m, adapter_name=name)
+        for m, name in ((model, "default"), (loaded, "other"))
+    )
     final = {"coefficients", "indices", "shape"}
     assert (theirs.keys() == ours.keys()) == (is_trainable or search == "over")
     assert is_trainable or {key.rsplit(".", 1)[1] for key in theirs} == final
@@ -249,8 +257,8 @@ def test_a_saved_adapter_is_the_same_when_it_is_loaded(
     assert {s.is_searching for s in spectra(loaded, "other").values()} == {goes_on}
     assert bool(trainable(loaded)) == is_trainable
     loaded.save_pretrained(tmp_path / "second")
-    again = PeftModel.from_pretrained(llama(), tmp_path / "second", subfolder="other")
-    assert torch.equal(logits(again), logits(model))
+    reloaded = PeftModel.from_pretrained(llama(), tmp_path / "second", subfolder="other")
+    assert torch.equal(logits(reloaded), logits(model))
 
 
 def test_biases_of_the_adapted_layers_are_trained_on_request_and_saved(tmp_path):
@@ -265,11 +273,22 @@ def test_biases_of_the_adapted_layers_are_trained_on_request_and_saved(tmp_path)
 
 def test_the_configuration_is_the_same_after_its_file(tmp_path):
     config = config_of(
-        scaling=2.0, target_modules=["q_proj"], n_frequency_pattern={"q_proj": 4}, bias="loca_only",
-        alternating_steps=None, coefficient_steps=3, location_steps=5, joint=True, location_lr=0.01,
-        location_search="forward", init_locations="gradient", recorded_steps=3, random_loc_seed=9,
-        implementation="implicit", inference_mode=True,
-    )  # fmt: skip
+        scaling=2.0,
+        target_modules=["q_proj"],
+        n_frequency_pattern={"q_proj": 4},
+        bias="loca_only",
+        alternating_steps=None,
+        coefficient_steps=3,
+        location_steps=5,
+        joint=True,
+        location_lr=0.01,
+        location_search="forward",
+        init_locations="gradient",
+        recorded_steps=3,
+        random_loc_seed=9,
+        implementation="implicit",
+        inference_mode=True,
+    )
     config.save_pretrained(tmp_path)
     loaded = PeftConfig.from_pretrained(tmp_path)
     assert type(loaded) is LoCAConfig
@@ -302,9 +321,9 @@ def test_merging_changes_no_output_and_can_be_undone(family):
     close(logits(model), expected)
     base = copy.deepcopy(model).unload()
     merged = model.merge_and_unload(safe_merge=family == "Llama")
-    for found, wanted in ((merged, expected), (base, before)):
-        assert not any(isinstance(m, LoCALayer | CosineSpectrum) for m in found.modules())
-        close(logits(found), wanted)
+    for actual, logits_before in ((merged, expected), (base, before)):
+        assert not any(isinstance(m, LoCALayer | CosineSpectrum) for m in actual.modules())
+        close(logits(actual), logits_before)
 
 
 def changed(model, family="Llama", adapters=("default",), of=lambda delta: delta):
@@ -344,17 +363,17 @@ def two_adapters():
 
 def test_active_adapters_add_up_are_trained_and_are_merged_together():
     model = two_adapters()
-    both = ["first", "second"]
-    expected = logits(changed(model, adapters=both))
-    model.merge_adapter(both)
+    names = ["first", "second"]
+    expected = logits(changed(model, adapters=names))
+    model.merge_adapter(names)
     close(logits(model), expected)
     model.unmerge_adapter()
-    model.base_model.set_adapter(both)
+    model.base_model.set_adapter(names)
     close(logits(model), expected)
-    close(logits(copy.deepcopy(model).merge_and_unload(adapter_names=both)), expected)
-    assert {n.rsplit(".", 2)[1] for n in trainable(model)} == set(both)
+    close(logits(copy.deepcopy(model).merge_and_unload(adapter_names=names)), expected)
+    assert {n.rsplit(".", 2)[1] for n in trainable(model)} == set(names)
     train(model, 2, enter(model, "locations"))
-    assert {s.steps_done for name in both for s in spectra(model, name).values()} == {2}
+    assert {s.steps_done for name in names for s in spectra(model, name).values()} == {2}
 
 
 @pytest.mark.filterwarnings("ignore:Adapter first was active which is now deleted")
@@ -525,23 +544,23 @@ def unregistered(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "found", [None, "0.20.1", "0.21.0", "0.22.0", "0.22.0rc1", "0.22.dev0", "1.0.0"]
+    "installed", [None, "0.20.1", "0.21.0", "0.22.0", "0.22.0rc1", "0.22.dev0", "1.0.0"]
 )
 def test_without_a_tested_peft_the_layer_works_and_the_method_says_what_it_needs(
-    unregistered, monkeypatch, found
+    unregistered, monkeypatch, installed
 ):
-    message = rf"tested with peft>=0\.21\.1,<0\.22, but peft {found} is installed"
-    if found is None:
+    message = rf"tested with peft>=0\.21\.1,<0\.22, but peft {installed} is installed"
+    if installed is None:
         message = r"needs peft: pip install .*adapters\]"
 
     def version(name):
-        if found is None:
+        if installed is None:
             raise metadata.PackageNotFoundError(name)
-        return found
+        return installed
 
     monkeypatch.setattr(metadata, "version", version)
     said = pytest.warns(UserWarning, match=f"not registered with PEFT: .*{message}")
-    if found is None:
+    if installed is None:
         said = nullcontext()
         monkeypatch.setitem(sys.modules, "peft", None)
     with said:

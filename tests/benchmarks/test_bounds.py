@@ -43,10 +43,10 @@ def test_the_operations_inside_of_locas_operator_count():
 def test_the_largest_time_is_the_bound(monkeypatch, rates, reason, milliseconds):
     monkeypatch.setattr("benchmarks._bounds.rates", lambda _: rates)
     a, b = torch.ones(3, 5), torch.ones(5, 7)
-    least = bounds(lambda: (a @ b).add_(1), "cpu")
-    assert least["operations"] == 2
-    assert least["bound_by"] == reason
-    assert least["bound_ms"] == least[f"{reason}_ms"] == pytest.approx(milliseconds)
+    row = bounds(lambda: (a @ b).add_(1), "cpu")
+    assert row["operations"] == 2
+    assert row["bound_by"] == reason
+    assert row["bound_ms"] == row[f"{reason}_ms"] == pytest.approx(milliseconds)
 
 
 def test_rivals_have_their_bound():

@@ -40,11 +40,11 @@ def test_a_part_is_ended_and_its_ending_said(tmp_path, script, seconds, ending):
     assert cuda.run(python(script), seconds, tmp_path / "log") == ending
 
 
-# --- the whole, with scripts for parts ---
+# --- the whole run, with scripts for parts ---
 
 
 @pytest.fixture
-def whole(monkeypatch, tmp_path):
+def run_parts(monkeypatch, tmp_path):
     """Run the command with scripts for the parts."""
 
     def run(scripts, *arguments):
@@ -79,13 +79,13 @@ pathlib.Path(out, "transforms.json").write_text(content)
 """
 
 
-def test_the_table_says_targets_errors_and_endings(whole, card):
+def test_the_table_says_targets_errors_and_endings(run_parts, card):
     scripts = {
         "tests": "print('tests/a.py::test_b[x y] PASSED [ 50%]\\ntests/a.py::test_c FAILED')",
         "transforms": STORES,
         "layers": "import sys; sys.exit('no peft')",
     }
-    result, out = whole(scripts)
+    result, out = run_parts(scripts)
     assert result.exit_code == 1
     assert result.stderr == "Error: layers ended with exit code 1: no peft\n"
     lines = (out / "cuda.md").read_text().splitlines()
@@ -108,21 +108,21 @@ def test_the_table_says_targets_errors_and_endings(whole, card):
         assert line in lines, line
 
 
-def test_a_part_without_time_is_named(whole, card):
-    result, out = whole({}, "--minutes", "0.1")
+def test_a_part_without_time_is_named(run_parts, card):
+    result, out = run_parts({}, "--minutes", "0.1")
     assert result.exit_code == 1
     assert re.search(
         r"- devices: 0 rows, 0 of them errors; not run: \d s", (out / "cuda.md").read_text()
     )
 
 
-def test_an_interruption_keeps_what_there_is(whole, card, monkeypatch):
+def test_an_interruption_keeps_what_there_is(run_parts, card, monkeypatch):
     def interrupted(*_, **__):
         yield "tests", None
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cuda, "run_parts", interrupted)
-    result, out = whole({})
+    result, out = run_parts({})
     assert result.exit_code == 130
     assert "interrupted; the results so far are in" in result.stderr
     assert (out / "cuda.md").exists()
@@ -135,9 +135,9 @@ def test_an_interruption_keeps_what_there_is(whole, card, monkeypatch):
         ("import os; os._exit(1)", "the card's process ended with exit code 1: no output"),
     ],
 )
-def test_a_card_that_cannot_be_used_is_one_line(whole, monkeypatch, script, reason):
+def test_a_card_that_cannot_be_used_is_one_line(run_parts, monkeypatch, script, reason):
     monkeypatch.setattr(cuda, "_CARD", script)
-    result, out = whole({})
+    result, out = run_parts({})
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == f"Error: nothing was measured: {reason}\n"
     assert not (out / "cuda.md").exists()
@@ -169,8 +169,9 @@ def test_results_are_stored_after_every_comparison(tmp_path):
     stored = json.loads(out.read_text())
     assert set(stored) == {"other", "part"}
     assert stored["part"]["rows"] == [
-        {"load": "a", "ms": 1.235}, {"load": "b", "error": "ValueError: wrong"}
-    ]  # fmt: skip
+        {"load": "a", "ms": 1.235},
+        {"load": "b", "error": "ValueError: wrong"},
+    ]
 
 
 def test_rivals_have_as_many_parameters_as_they_can():

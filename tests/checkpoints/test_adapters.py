@@ -35,24 +35,28 @@ def model(vocabulary=40):
         nn.ModuleDict({"q": nn.Linear(32, 48), "v": nn.Linear(32, 32, bias=False)})
         for _ in range(2)
     ]
-    return nn.ModuleDict({
-        "embed": nn.Embedding(vocabulary, 32), "conv": nn.Conv2d(4, 24, 3),
-        "layers": nn.ModuleList(blocks), "classifier": nn.Linear(32, 3),
-    })  # fmt: skip
+    return nn.ModuleDict(
+        {
+            "embed": nn.Embedding(vocabulary, 32),
+            "conv": nn.Conv2d(4, 24, 3),
+            "layers": nn.ModuleList(blocks),
+            "classifier": nn.Linear(32, 3),
+        }
+    )
 
 
 def adapt(folder, kind, original=model, learned=(), **settings):
     """Save a base and an adapter with random numbers, and with settings that training changes."""
     folder.mkdir(exist_ok=True, parents=True)
     module = original()
-    base = {name: one.clone() for name, one in module.state_dict().items()}
+    base = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     save_file(base, folder / "base.safetensors")
     settings = {"target_modules": ["q", "v"], **settings}
     tuned = peft.get_peft_model(module, PEFT_TYPE_TO_CONFIG_MAPPING[kind](**settings))
     generator = torch.Generator().manual_seed(1)
-    for _, one in tuned.named_parameters():
-        if one.requires_grad:
-            one.data += 0.1 * torch.randn(one.shape, generator=generator)
+    for _, parameter in tuned.named_parameters():
+        if parameter.requires_grad:
+            parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator)
     vars(tuned.peft_config["default"]).update(learned)
     tuned.save_pretrained(folder / "adapter")
     return folder / "base.safetensors", folder / "adapter"
@@ -61,11 +65,16 @@ def adapt(folder, kind, original=model, learned=(), **settings):
 def convolutions():
     """Kernels of each sort: of one entry, in groups, and with as many inputs as outputs."""
     torch.manual_seed(0)
-    return nn.ModuleDict({
-        "wide": nn.Conv2d(4, 24, 3), "point": nn.Conv2d(18, 20, 1), "square": nn.Conv2d(16, 16, 3),
-        "grouped": nn.Conv2d(8, 24, 3, groups=2), "single": nn.Conv2d(32, 32, 5, groups=32),
-        "line": nn.Conv1d(6, 20, 3),
-    })  # fmt: skip
+    return nn.ModuleDict(
+        {
+            "wide": nn.Conv2d(4, 24, 3),
+            "point": nn.Conv2d(18, 20, 1),
+            "square": nn.Conv2d(16, 16, 3),
+            "grouped": nn.Conv2d(8, 24, 3, groups=2),
+            "single": nn.Conv2d(32, 32, 5, groups=32),
+            "line": nn.Conv1d(6, 20, 3),
+        }
+    )
 
 
 def experts(gate_up, down, *, is_transposed=False):
@@ -108,7 +117,10 @@ KEPT = {
 CASES = {
     "ADALORA": {"total_step": 10, "init_r": 4, "target_r": 2},
     "ADALORA pruned": {
-        "total_step": 10, "init_r": 4, "target_r": 2, "learned": {"rank_pattern": KEPT},
+        "total_step": 10,
+        "init_r": 4,
+        "target_r": 2,
+        "learned": {"rank_pattern": KEPT},
     },
     "BOFT": {"boft_block_size": 8, "boft_n_butterfly_factor": 2},
     "C3A": {"block_size": 8},
@@ -134,14 +146,19 @@ CASES = {
     "SHIRA": {"r": 2},
     "SUPERTUNING": {},
     "VBLORA": {
-        "num_vectors": 30, "vector_length": 8, "topk": 2, "save_only_topk_weights": True,
+        "num_vectors": 30,
+        "vector_length": 8,
+        "topk": 2,
+        "save_only_topk_weights": True,
     },
     "VERA": {"r": 16},
     "VERA without its projections": {"r": 16, "save_projection": False},
     "WAVEFT": {"n_frequency": 20, "proportional_parameters": True},
     "LORA": LORA,
     "LORA patterns": {
-        **LORA, "rank_pattern": {"q": 2, "layers.1.v": 6}, "alpha_pattern": {"^layers.0.v": 1},
+        **LORA,
+        "rank_pattern": {"q": 2, "layers.1.v": 6},
+        "alpha_pattern": {"^layers.0.v": 1},
         "use_rslora": True,
     },
     "LORA biases": {**LORA, "lora_bias": True, "target_modules": ["q"], "bias": "lora_only"},
@@ -159,28 +176,37 @@ CASES = {
     "LOCA of Conv1D": {"n_frequency": 20, "original": gpt2, "target_modules": CONV1D},
     "LOCA of an embedding": {"n_frequency": 20, "target_modules": ["embed", "v"]},
     "LOCA of a square one": {
-        "n_frequency": 20, "original": partial(model, 32), "target_modules": ["embed", "v"],
+        "n_frequency": 20,
+        "original": partial(model, 32),
+        "target_modules": ["embed", "v"],
     },
     **{
         f"LORA parameters, {layout}": {
-            **PARAMETERS, "original": made, "target_parameters": STACKS[::-1], "lora_alpha": 6,
+            **PARAMETERS,
+            "original": model,
+            "target_parameters": STACKS[::-1],
+            "lora_alpha": 6,
             "rank_pattern": {"experts.down_proj": 2},
         }
-        for layout, made in LAYOUTS.items()
+        for layout, model in LAYOUTS.items()
     },
     "LOCA parameters": {
-        "original": partial(zoo.make, "Mixtral"), "n_frequency": 20, "scaling": 2.0,
-        "target_modules": ["q_proj"], "target_parameters": ["gate.weight", *STACKS[::-1]],
+        "original": partial(zoo.make, "Mixtral"),
+        "n_frequency": 20,
+        "scaling": 2.0,
+        "target_modules": ["q_proj"],
+        "target_parameters": ["gate.weight", *STACKS[::-1]],
         "n_frequency_pattern": {"experts.down_proj": 31},
     },
     "LOHA kernels": {"r": 4, "target_modules": [*KERNELS, "line"]},
     "IA3 kernels, inputs": {"target_modules": KERNELS, "feedforward_modules": KERNELS},
     "IA3 kernels, some inputs": {
-        "target_modules": ".*(wide|square|grouped)", "feedforward_modules": ".*(square|grouped)",
+        "target_modules": ".*(wide|square|grouped)",
+        "feedforward_modules": ".*(square|grouped)",
     },
     "LOCA kernels": {"n_frequency": 20, "target_modules": ["wide", "square"]},
-}  # fmt: skip
-WEIGHTS = [f"layers.{i}.{one}.weight" for i in (0, 1) for one in "qv"]
+}
+WEIGHTS = [f"layers.{i}.{letter}.weight" for i in (0, 1) for letter in "qv"]
 ALONE = re.compile("LO[RC]A(?! (with|of diagonal|parameters))")
 # PEFT computes these in float32 only; PSOFT's difference from W is rounded like W.
 SINGLE = {"LORA MiCA": 1e-6, "LORA with PiSSA": 1e-6, "LORA with OLoRA": 1e-6, "PSOFT": 1e-4}
@@ -193,31 +219,31 @@ def test_every_type_is_what_peft_merges(tmp_path, case):
     original = CASES[case].get("original", convolutions if "kernels" in case else model)
     base, folder = adapt(tmp_path, case.split()[0], **{**CASES[case], "original": original})
     expected = zoo.merged(folder, original(), torch.float32 if case in SINGLE else torch.float64)
-    everything = MatrixSelection(smallest_side=1, experts="stacked")
+    settings = MatrixSelection(smallest_side=1, experts="stacked")
     # Only the module tells how square weights of experts are stored.
     module = original() if "parameters" in case else None
     state = torch.get_rng_state()
-    pair = open_pair(base, folder, everything, module)
+    pair = open_pair(base, folder, settings, module)
     sent = pickle.dumps(pair)
     assert len(sent) < 16_000, "names and paths, no tensors"
     increments = {name: pickle.loads(sent).increment(name) for name in pair.matrices}
-    changed = {name for name, one in expected.items() if one.ndim > 1 and one.any()}
-    assert changed == {name for name, one in increments.items() if one.any()}
+    changed = {name for name, tensor in expected.items() if tensor.ndim > 1 and tensor.any()}
+    assert changed == {name for name, tensor in increments.items() if tensor.any()}
     assert all(expected[name].abs().max() > 1e-4 for name in changed)
-    biases = {name for name, one in expected.items() if name.endswith("bias") and one.any()}
-    assert biases <= {one.name for one in pair.skipped}
-    for name, found in increments.items():
+    biases = {name for name, tensor in expected.items() if name.endswith("bias") and tensor.any()}
+    assert biases <= {skipped.name for skipped in pair.skipped}
+    for name, increment in increments.items():
         want = expected[name]
-        assert found.dtype == torch.float32
+        assert increment.dtype == torch.float32
         # PEFT's operations, and at most sixteen roundings to float32.
-        error = (found - want.reshape(found.shape)).norm()
+        error = (increment - want.reshape(increment.shape)).norm()
         assert error <= SINGLE.get(case, 1e-6) * want.norm()
         if "experts" in name:
-            one = open_pair(base, folder, module=module).increment(f"{name}[2]")
-            assert torch.equal(one, found.reshape(want.shape)[2])
+            expert = open_pair(base, folder, module=module).increment(f"{name}[2]")
+            assert torch.equal(expert, increment.reshape(want.shape)[2])
     assert torch.equal(torch.get_rng_state(), state)
     if ALONE.match(case):
-        alone = open_pair(folder, None, everything)
+        alone = open_pair(folder, None, settings)
         assert sorted(alone.matrices) == sorted(pair.matrices)
         for name in alone.matrices:
             assert torch.equal(alone.increment(name), increments[name])
@@ -226,20 +252,20 @@ def test_every_type_is_what_peft_merges(tmp_path, case):
         with pytest.raises(InvalidArgumentError, match="pass the base org/base as well: BASE ADA"):
             open_pair(folder)
     else:
-        reasons = {one.reason for one in open_pair(folder).skipped}
+        reasons = {skipped.reason for skipped in open_pair(folder).skipped}
         assert reasons == {"its shape is only in the base"}
 
 
 def test_every_type_and_option_of_peft_is_decided(tmp_path):
     """What PEFT has beyond these would be taken for plain LoRA, or be called unknown."""
-    known = {getattr(kind, "value", kind) for kind in PEFT_TYPE_TO_CONFIG_MAPPING}
-    assert set(KNOWN) <= known
-    for kind in known - set(KNOWN):
+    kinds = {getattr(kind, "value", kind) for kind in PEFT_TYPE_TO_CONFIG_MAPPING}
+    assert set(KNOWN) <= kinds
+    for kind in kinds - set(KNOWN):
         match = f"is an adapter of type {kind}, which [^n]|whose"
         with pytest.raises(InvalidArgumentError, match=match):
             check_type({"peft_type": kind}, tmp_path)
-    by_name = {one.name: one for one in fields(peft.LoraConfig)}
-    variants = {name for name, one in by_name.items() if one.metadata.get("is_lora_variant")}
+    by_name = {field.name: field for field in fields(peft.LoraConfig)}
+    variants = {name for name, field in by_name.items() if field.metadata.get("is_lora_variant")}
     not_lora = variants - {"velora_config", "monteclora_config"}
     refused = {"alora_invocation_tokens", "arrow_config"}
     for option in not_lora - refused:
@@ -264,11 +290,13 @@ def rewrite(folder, **changes):
 @pytest.mark.parametrize("scale", [1e-25, 1e25], ids=str)
 def test_factors_whose_product_single_precision_cannot_hold(lora, scale):
     _, folder, expected = lora
-    save_file({name: scale * one for name, one in load_file(folder / FILE).items()}, folder / FILE)
-    found = open_pair(folder).increment(WEIGHTS[0])
+    save_file(
+        {name: scale * tensor for name, tensor in load_file(folder / FILE).items()}, folder / FILE
+    )
+    increment = open_pair(folder).increment(WEIGHTS[0])
     # Roundings of scaled entries, and of both products.
     atol = (2 + 2 * 5) * 4 * FLOAT32 * expected.abs().max().item()
-    torch.testing.assert_close(found / scale**2, expected.double(), rtol=0, atol=atol)
+    torch.testing.assert_close(increment / scale**2, expected.double(), rtol=0, atol=atol)
 
 
 def test_a_trained_bias_and_a_whole_weight(tmp_path):
@@ -278,9 +306,9 @@ def test_a_trained_bias_and_a_whole_weight(tmp_path):
     expected = saved - load_file(base)["classifier.weight"]
     assert expected.abs().max() > 0.01
     assert torch.equal(pair.increment("classifier.weight"), expected)
-    reasons = {one.name: one.reason for one in pair.skipped}
+    reasons = {skipped.name: skipped.reason for skipped in pair.skipped}
     assert reasons["classifier.bias"] == reasons["layers.0.q.bias"] == "a trained bias"
-    alone = {one.name: one.reason for one in open_pair(folder).skipped}
+    alone = {skipped.name: skipped.reason for skipped in open_pair(folder).skipped}
     assert alone["classifier.weight"].startswith("stored whole (modules_to_save): pass the base")
 
 
@@ -305,25 +333,25 @@ def test_attention_with_one_weight_for_query_key_and_value(tmp_path):
 def test_conv1d_weights_of_a_base_without_prefix_and_head(tmp_path):
     """As on the hub, where the head is tied to the embedding."""
     base, folder = adapt(tmp_path, "LORA", gpt2, r=4, target_modules=[*CONV1D, "lm_head"])
-    whole = open_pair(base, folder)
+    with_head = open_pair(base, folder)
     save_file(gpt2().transformer.state_dict(), base)
     pair = open_pair(base, folder)
-    assert len(pair.matrices) == len(whole.matrices) == 7
+    assert len(pair.matrices) == len(with_head.matrices) == 7
     for name in pair.matrices:
         prefix = "" if "lm_head" in name else "transformer."
-        assert torch.equal(pair.increment(name), whole.increment(prefix + name))
+        assert torch.equal(pair.increment(name), with_head.increment(prefix + name))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("in_memory", [False, True])
 def test_increments_that_peft_adds_to_one_tensor_are_left_out(tmp_path, in_memory):
     base, folder = adapt(tmp_path, "LORA", gpt2, r=4, target_modules=["wte", "lm_head", "c_attn"])
-    state = {name: one for name, one in load_file(base).items() if "lm_head" not in name}
+    state = {name: tensor for name, tensor in load_file(base).items() if "lm_head" not in name}
     save_file(state, base)
     embedding, head = "transformer.wte.weight", "lm_head.weight"
     pair = open_pair({**state, head: state[embedding]} if in_memory else base, folder)
     assert list(pair.matrices) == [f"transformer.h.{i}.attn.c_attn.weight" for i in (0, 1)]
-    said = {one.name: one.reason for one in pair.skipped}
+    said = {skipped.name: skipped.reason for skipped in pair.skipped}
     for name, other in ((embedding, head), (head, embedding)):
         assert said[name].endswith(f"pass the merged model: {other}")
 
@@ -332,7 +360,7 @@ Q, BASE = "base_model.model.layers.0.q", "base.safetensors"
 A, B = f"{Q}.lora_A.weight", f"{Q}.lora_B.weight"
 SHAPE, INDICES = f"{Q}.loca_spectrum.shape", f"{Q}.loca_spectrum.indices"
 DOWN, BYTES = "mlp.experts.down_proj", torch.ones(3, 32, 4, dtype=torch.uint8)
-# What is changed of the configuration of plain LoRA, and what is said.
+# Changes of the configuration of plain LoRA, and the message of each.
 CHANGED = [
     ({"peft_type": "NEW"}, "not a known type; known are ADALORA.* merge it"),
     ({"peft_type": None}, "has no peft_type"),
@@ -348,14 +376,16 @@ CHANGED = [
     ({"lora_alpha": 10**400}, "has no number for lora_alpha"),
     ({"alpha_pattern": {"(": 3}}, "alpha_pattern is not a regular"),
 ]
-# What is changed of the tensors of its file or of its base, and what is said.
+# Changes of the tensors of its file or of its base, and the message of each.
 DAMAGED = [
     ({FILE: {B: None}}, "no product of two factors: the file has lora_A.weight$"),
     ({FILE: {A: torch.ones(3, 32)}}, "do not fit together"),
     ({BASE: {WEIGHTS[0]: torch.ones(30, 30)}}, r"no weight layers\.0\.q\.weight of shape 48x32"),
-    ({BASE: {WEIGHTS[0]: None}},
-     "save_original_format=False; otherwise pass the base that the adapter was trained on"),
-]  # fmt: skip
+    (
+        {BASE: {WEIGHTS[0]: None}},
+        "save_original_format=False; otherwise pass the base that the adapter was trained on",
+    ),
+]
 # The adapter, changes of its configuration and of tensors, and what is said.
 REFUSED = [
     *(("LORA", {"r": 4}, changed, {}, said) for changed, said in CHANGED),
@@ -431,19 +461,21 @@ def test_what_peft_loads_is_read_and_the_rest_is_said_to_be_left(tmp_path, case,
     elif "target_modules" in settings:
         settings = {**settings, "target_modules": ["q", "v"]}
     base, folder = adapt(tmp_path, case.split()[0], original, **settings)
-    tensors = {RENAMED[names](name): one for name, one in load_file(folder / FILE).items()}
+    tensors = {RENAMED[names](name): tensor for name, tensor in load_file(folder / FILE).items()}
     save_file(tensors, folder / FILE)
     (tmp_path / "config.json").write_text('{"model_type": "mixtral"}' if "Mix" in case else "{}")
-    expected = {name: one for name, one in zoo.merged(folder, original()).items() if one.any()}
+    expected = {
+        name: change for name, change in zoo.merged(folder, original()).items() if change.any()
+    }
     if not expected and "another" not in names:
         with pytest.raises(DamagedError, match=r"PEFT loads.*(has the part|does not begin)"):
             open_pair(base, folder)
         return
     pair = open_pair(base, folder)
     assert pair.matrices.keys() == expected.keys()
-    for name, one in expected.items():
-        torch.testing.assert_close(pair.increment(name), one, rtol=0, atol=1e-5)
-    left = [one.reason for one in pair.skipped if one.damaged]
+    for name, change in expected.items():
+        torch.testing.assert_close(pair.increment(name), change, rtol=0, atol=1e-5)
+    left = [skipped.reason for skipped in pair.skipped if skipped.damaged]
     assert all(reason.startswith(("PEFT does not load it", "PEFT finds no")) for reason in left)
     assert bool(left) == (len(expected) < (2 if "Mix" in case else 4))
 
@@ -460,12 +492,14 @@ def test_what_has_no_increment_or_disagrees_with_itself_or_its_base(
             sides.remove(files[name])
             continue
         stored = {**load_file(files[name]), **changed}
-        save_file({key: one for key, one in stored.items() if one is not None}, files[name])
+        save_file(
+            {key: tensor for key, tensor in stored.items() if tensor is not None}, files[name]
+        )
     try:
         pair = open_pair(*sides)
         for name in pair.matrices:
             pair.increment(name)
-        said = " ".join(one.reason for one in pair.skipped)
+        said = " ".join(skipped.reason for skipped in pair.skipped)
     except (ResourceError, InvalidArgumentError) as error:
         said = str(error)
     assert re.search(message, said)
@@ -506,13 +540,13 @@ def test_the_fingerprint_covers_what_an_increment_depends_on(lora):
     stored, weights = load_file(folder / FILE), load_file(base)
     assert torch.equal(open_pair(base, folder).weights(WEIGHTS[0]), weights[WEIGHTS[0]])
     assert open_pair(folder).weights(WEIGHTS[0]) is None
-    found = {fingerprint(), fingerprint()}
+    prints = {fingerprint(), fingerprint()}
     save_file({**stored, A: stored[A] + 1}, folder / FILE)
-    found.add(fingerprint())
+    prints.add(fingerprint())
     save_file({**weights, WEIGHTS[0]: weights[WEIGHTS[0]] + 1}, base)
-    found.add(fingerprint())
+    prints.add(fingerprint())
     rewrite(folder, lora_alpha=5)
-    assert len(found | {fingerprint()}) == 4
+    assert len(prints | {fingerprint()}) == 4
 
 
 def test_loca_is_read_without_peft(tmp_path, monkeypatch):
@@ -546,7 +580,7 @@ def test_peft_wraps_all_layers_once_and_a_damaged_one_leaves_the_others(
 def test_plain_lora_is_read_from_either_file_and_without_peft(lora, monkeypatch):
     base, folder, expected = lora
     monkeypatch.setitem(sys.modules, "peft", None)
-    content = {name: one.clone() for name, one in load_file(folder / FILE).items()}
+    content = {name: tensor.clone() for name, tensor in load_file(folder / FILE).items()}
     (folder / FILE).unlink()
     with pytest.raises(InvalidArgumentError, match=r"and no adapter_model\.safetensors; fetch"):
         open_pair(folder)

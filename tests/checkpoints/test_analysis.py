@@ -49,7 +49,9 @@ def analysis():
 @pytest.fixture(scope="module")
 def weights():
     """(base, tuned) state dictionaries of a small pair that was really trained."""
-    return [{name: one.float() for name, one in load_file(path).items()} for path in demo_pair()]
+    return [
+        {name: tensor.float() for name, tensor in load_file(path).items()} for path in demo_pair()
+    ]
 
 
 def errors_of(analysis, r):
@@ -57,19 +59,19 @@ def errors_of(analysis, r):
 
 
 def mean_error(analysis, r, method):
-    (found,) = [e for e in analysis.summary.all.errors if (e.r, e.method) == (r, method)]
-    return found.error
+    (row,) = [e for e in analysis.summary.all.errors if (e.r, e.method) == (r, method)]
+    return row.error
 
 
 @pytest.mark.parametrize("shape", [(40, 40), (30, 48), (49, 24)])
 def test_errors_are_those_of_the_approximations(shape):
     w = normal(*shape).double() + 3 * torch.outer(*(normal(side, seed=1) for side in shape))
-    found = errors_of(analyse_matrix("w", w.clone(), SETTINGS), 4)
+    errors = errors_of(analyse_matrix("w", w.clone(), SETTINGS), 4)
     budget, values = Budget(*shape, 4), np.linalg.svd(w, compute_uv=False)
     for method in ("LoRA", "Fourier pairs", "Fourier", "LoCA", "entries"):
-        rest = w - approximate(w, method, budget)
-        expected = float(rest.square().sum() / w.square().sum())
-        assert found[method].error == pytest.approx(expected, rel=1e-9)
+        residual = w - approximate(w, method, budget)
+        expected = float(residual.square().sum() / w.square().sum())
+        assert errors[method].error == pytest.approx(expected, rel=1e-9)
     for method in ("random Fourier", "FourierFT"):
         draws = [
             float((w - approximate(w, method, budget, np.random.default_rng(seed))).square().sum())
@@ -77,12 +79,12 @@ def test_errors_are_those_of_the_approximations(shape):
         ]
         mean = np.mean(draws) / float(w.square().sum())
         error = np.std(draws, ddof=1) / np.sqrt(200) / float(w.square().sum())
-        assert abs(found[method].error - mean) < 4.5 * error
-    for method, one in found.items():
+        assert abs(errors[method].error - mean) < 4.5 * error
+    for method, row in errors.items():
         expected = spectral_error(values, method, budget)
-        assert one.spectral_error == pytest.approx(expected, abs=1e-9)
-    assert found["LoRA"].shuffled_error > found["LoRA"].error + 0.2
-    assert found["entries"].shuffled_error == pytest.approx(found["entries"].error, abs=1e-6)
+        assert row.spectral_error == pytest.approx(expected, abs=1e-9)
+    assert errors["LoRA"].shuffled_error > errors["LoRA"].error + 0.2
+    assert errors["entries"].shuffled_error == pytest.approx(errors["entries"].error, abs=1e-6)
 
 
 def test_methods_that_use_the_base_get_the_weights_of_each_layer(weights):
@@ -125,18 +127,18 @@ def test_independent_entries_have_their_expected_errors_and_shuffling_changes_no
 
 def test_a_result_of_a_gpu_is_that_of_the_cpu(accelerator):
     w = normal(40, 30).double()
-    here, there = (
+    on_cpu, on_gpu = (
         analyse_matrix("w", w.clone(), replace(SETTINGS, device=str(device)))
         for device in ("cpu", accelerator)
     )
     # Orthogonal maps and eigenvalues in float64: a few hundred roundings of the energy.
     close = partial(pytest.approx, rel=1e-9, abs=1e-12)
-    rows = zip((*here.errors, here.matrix), (*there.errors, there.matrix), strict=True)
-    for mine, other in rows:
-        for name, value in vars(mine).items():
+    rows = zip((*on_cpu.errors, on_cpu.matrix), (*on_gpu.errors, on_gpu.matrix), strict=True)
+    for row, other in rows:
+        for name, value in vars(row).items():
             expected = close(value) if isinstance(value, float) else value
             assert getattr(other, name) == expected, name
-    assert there.entries == here.entries
+    assert on_gpu.entries == on_cpu.entries
 
 
 def test_the_increment_is_not_copied_where_it_lies(device):
@@ -159,9 +161,11 @@ def test_a_device_without_memory_says_what_to_leave_out(monkeypatch):
 
 def test_every_matrix_of_a_real_pair_has_a_row_and_totals_weigh_by_energy(analysis, weights):
     base, tuned = weights
-    expected = {name for name, one in tuned.items() if one.ndim == 2 and min(one.shape) >= 16}
+    expected = {
+        name for name, tensor in tuned.items() if tensor.ndim == 2 and min(tensor.shape) >= 16
+    }
     assert {row.name for row in analysis.matrices} == expected
-    assert not any(one.damaged for one in analysis.skipped)
+    assert not any(skipped.damaged for skipped in analysis.skipped)
     assert [(e.name, e.r, e.method) for e in analysis.errors] == [
         (row.name, r, c.name) for row in analysis.matrices for r in (2, 4) for c in ANALYSED
     ]
@@ -171,29 +175,39 @@ def test_every_matrix_of_a_real_pair_has_a_row_and_totals_weigh_by_energy(analys
         assert row.zero_fraction == float((increment == 0).double().mean())
         assert row.energy == pytest.approx(energy, rel=1e-5)
         assert row.sigma == pytest.approx(float(increment.std(correction=0)), rel=1e-5)
-        for found, axis in ((row.row_mean_energy, 1), (row.column_mean_energy, 0)):
+        for fraction, axis in ((row.row_mean_energy, 1), (row.column_mean_energy, 0)):
             means = increment.mean(axis, keepdim=True).expand_as(increment)
-            assert found == pytest.approx(float(means.square().sum()) / energy, rel=1e-4)
+            assert fraction == pytest.approx(float(means.square().sum()) / energy, rel=1e-4)
     left = sum(
-        one.energy * one.error for one in analysis.errors if (one.r, one.method) == (2, "LoRA")
+        row.energy * row.error for row in analysis.errors if (row.r, row.method) == (2, "LoRA")
     )
     total = sum(row.energy for row in analysis.matrices)
     assert mean_error(analysis, 2, "LoRA") == pytest.approx(left / total)
-    best = [one.best_on for one in analysis.summary.all.errors if one.r == 2]
+    best = [row.best_on for row in analysis.summary.all.errors if row.r == 2]
     assert sum(best) == len(analysis.matrices)
 
 
 @pytest.mark.parametrize("accounting", list(Accounting))
 def test_ranks_whose_budget_does_not_fit_are_left_out_of_that_matrix(accounting):
     w = normal(32, 16)
-    found = analyse_matrix("w", w, replace(SETTINGS, ranks=(1, 16, 40), accounting=accounting))
+    analysis = analyse_matrix("w", w, replace(SETTINGS, ranks=(1, 16, 40), accounting=accounting))
     # R's own numbers are counted as the paper does, and 16·(32 + 16) are more than 512.
-    assert {error.r for error in found.errors} == {1}
-    assert "no errors at r =" in found.matrix.note
+    assert {error.r for error in analysis.errors} == {1}
+    assert "no errors at r =" in analysis.matrix.note
 
 
-UNCHANGED = ("zero_fraction", "excess_kurtosis", "row_mean_energy", "tv", "mp_distance", "spikes",
-             "outlier_mass", "stable_rank", "effective_rank", "tail_exponent")  # fmt: skip
+UNCHANGED = (
+    "zero_fraction",
+    "excess_kurtosis",
+    "row_mean_energy",
+    "tv",
+    "mp_distance",
+    "spikes",
+    "outlier_mass",
+    "stable_rank",
+    "effective_rank",
+    "tail_exponent",
+)
 F32, F64 = torch.float32, torch.float64
 
 
@@ -203,8 +217,8 @@ F32, F64 = torch.float32, torch.float64
 def test_finite_increments_of_any_size_are_analysed(dtype, scale):
     """As a matrix of ordinary size with the very digits that are stored."""
     w = (normal(40, 32).double() * scale).to(dtype)
-    found = analyze({"w": torch.zeros_like(w)}, {"w": w}, **ASKED)
-    (row,) = found.matrices
+    analysis = analyze({"w": torch.zeros_like(w)}, {"w": w}, **ASKED)
+    (row,) = analysis.matrices
     power = int(np.frexp(float(w.double().abs().max()))[1])
     plain = analyse_matrix("w", torch.from_numpy(np.ldexp(w.double().numpy(), -power)), SETTINGS)
     # Sums of 1280 squares, in the type of the entries.
@@ -213,14 +227,14 @@ def test_finite_increments_of_any_size_are_analysed(dtype, scale):
         assert getattr(row, name) == close(getattr(plain.matrix, name)), name
     for name in ("sigma", "mean", "mp_sigma"):
         assert getattr(row, name) == close(getattr(plain.matrix, name) * 2.0**power)
-    for mine, other in zip(found.errors, plain.errors, strict=True):
-        assert (mine.error, mine.shuffled_error) == close((other.error, other.shuffled_error))
-    assert mean_error(found, 2, "LoCA") == pytest.approx(errors_of(found, 2)["LoCA"].error)
+    for error, other in zip(analysis.errors, plain.errors, strict=True):
+        assert (error.error, error.shuffled_error) == close((other.error, other.shuffled_error))
+    assert mean_error(analysis, 2, "LoCA") == pytest.approx(errors_of(analysis, 2)["LoCA"].error)
     energy = pytest.approx(float(w.double().square().sum()), rel=1e-4)
     assert row.energy == (energy if dtype == F32 else None)
     assert ("energy does not fit float64" in row.note) == (dtype == F64)
-    assert found.summary.all.energy == row.energy
-    json.dumps(found.to_json(), allow_nan=False)
+    assert analysis.summary.all.energy == row.energy
+    json.dumps(analysis.to_json(), allow_nan=False)
 
 
 @pytest.mark.parametrize(
@@ -241,10 +255,10 @@ def test_the_cosine_of_the_weights_is_that_of_the_vectors(dtype, base, tuned):
 @pytest.mark.parametrize(("base", "tuned", "expected"), [(-310, -310, 2.0), (-200, 150, None)])
 def test_the_relative_norm_of_extreme_numbers(base, tuned, expected):
     w = np.random.default_rng(0).normal(size=(20, 24))
-    found = analyze({"a.weight": 10.0**base * w}, {"a.weight": -(10.0**tuned) * w}, ranks=[2])
-    norm = found.matrices[0].relative_norm
+    analysis = analyze({"a.weight": 10.0**base * w}, {"a.weight": -(10.0**tuned) * w}, ranks=[2])
+    norm = analysis.matrices[0].relative_norm
     assert norm == (None if expected is None else pytest.approx(expected, rel=1e-9))
-    assert "NaN" not in json.dumps(found.to_json(), allow_nan=False)
+    assert "NaN" not in json.dumps(analysis.to_json(), allow_nan=False)
 
 
 def sides_of(*cosines):
@@ -268,34 +282,38 @@ def sides_of(*cosines):
     ],
 )
 def test_checkpoints_of_two_trainings_are_said_to_be_unrelated(cosines, said, remarked):
-    found = analyze(*sides_of(*cosines), **ASKED)
+    analysis = analyze(*sides_of(*cosines), **ASKED)
     cosine = pytest.approx(list(cosines), abs=1e-6)
-    assert [row.weights_cosine for row in found.matrices] == cosine
-    assert found.summary.all.median_weights_cosine == pytest.approx(np.median(cosines), abs=1e-6)
-    assert sum("unrelated to the base's weight" in row.note for row in found.matrices) == remarked
-    assert len(found.warnings) == (said is not None)
-    assert found.to_json()["summary"]["warnings"] == list(found.warnings)
+    assert [row.weights_cosine for row in analysis.matrices] == cosine
+    assert analysis.summary.all.median_weights_cosine == pytest.approx(np.median(cosines), abs=1e-6)
+    assert (
+        sum("unrelated to the base's weight" in row.note for row in analysis.matrices) == remarked
+    )
+    assert len(analysis.warnings) == (said is not None)
+    assert analysis.to_json()["summary"]["warnings"] == list(analysis.warnings)
     if said is not None:
-        assert said in found.warnings[0]
-        assert found.verdict == f"{found.message} {found.warnings[0]}"
-        assert found._repr_html_().startswith(f"<p>{html.escape(found.verdict)}</p>")
+        assert said in analysis.warnings[0]
+        assert analysis.verdict == f"{analysis.message} {analysis.warnings[0]}"
+        assert analysis._repr_html_().startswith(f"<p>{html.escape(analysis.verdict)}</p>")
 
 
 def test_a_spectrum_without_a_bulk_has_no_fit_and_says_so():
-    found = analyze(torch.outer(torch.arange(1.0, 21), torch.arange(1.0, 25)), **ASKED)
-    (row,) = found.matrices
+    analysis = analyze(torch.outer(torch.arange(1.0, 21), torch.arange(1.0, 25)), **ASKED)
+    (row,) = analysis.matrices
     assert [row.mp_sigma, row.mp_distance, row.mp_wasserstein, row.tail_exponent] == [None] * 4
     assert (row.spikes, row.outlier_mass) == (1, 1.0)
     assert "the spectrum has no bulk: all but 1 eigenvalues are rounding errors" in row.note
-    assert found.summary.all.follow_mp == 0
-    assert "of independent entries in 0 of 1 matrix." in found.findings[-2]
-    json.dumps(found.to_json(), allow_nan=False)
+    assert analysis.summary.all.follow_mp == 0
+    assert "of independent entries in 0 of 1 matrix." in analysis.findings[-2]
+    json.dumps(analysis.to_json(), allow_nan=False)
 
 
 def summary_with(analysis, method, **fields):
     """The summary if the mean error of a method were another."""
-    errors = [replace(one, **fields) if (one.method, one.r) == (method, 2) else one
-              for one in analysis.summary.all.errors]  # fmt: skip
+    errors = [
+        replace(row, **fields) if (row.method, row.r) == (method, 2) else row
+        for row in analysis.summary.all.errors
+    ]
     return replace(analysis.summary, all=replace(analysis.summary.all, errors=tuple(errors)))
 
 
@@ -322,10 +340,10 @@ def test_the_findings_name_the_winner_and_what_the_dct_is_worth(analysis, method
 def test_there_are_five_findings_the_last_on_normality(analysis):
     rejected = sum(row.tv_p_value < 0.05 for row in analysis.matrices)
     rejected = f"is rejected at the level 5% in {rejected} of {len(analysis.matrices)} "
-    found = analysis.findings
-    assert len(found) == 5
-    assert f"Normality of the entries, up to a total variation of 0.001, {rejected}" in found[4]
-    assert analysis.to_json()["summary"]["findings"] == list(found)
+    sentences = analysis.findings
+    assert len(sentences) == 5
+    assert f"Normality of the entries, up to a total variation of 0.001, {rejected}" in sentences[4]
+    assert analysis.to_json()["summary"]["findings"] == list(sentences)
 
 
 BUDGET = "at the budget of LoRA of rank 2 in 8 matrices"
@@ -363,19 +381,19 @@ def test_printing_an_analysis_wraps_its_verdict(analysis, monkeypatch):
 
 def test_paths_state_dicts_modules_and_arrays_give_the_same(tmp_path):
     modules = [torch.nn.Linear(24, 20, bias=False) for _ in range(2)]
-    states = [one.state_dict() for one in modules]
+    states = [module.state_dict() for module in modules]
     paths = [tmp_path / f"{index}.safetensors" for index in range(2)]
     for state, path in zip(states, paths, strict=True):
         save_file(state, path)
-    arrays = [{"weight": one["weight"].numpy()} for one in states]
+    arrays = [{"weight": state["weight"].numpy()} for state in states]
     forms = [paths, list(map(str, paths)), modules, states, arrays]
     sides = zip(forms, [*forms[1:], paths], strict=True)
-    first, *others = (analyze(one[0], other[1], **ASKED) for one, other in sides)
-    for each in others:
-        assert each.errors == first.errors
-        # What a type is called depends on where it is from.
-        assert [replace(row, dtype="F32") for row in each.matrices] == list(first.matrices)
-    assert others[1].manifest["grid"]["base"] == "Linear"
+    first, *analyses = (analyze(base[0], tuned[1], **ASKED) for base, tuned in sides)
+    for analysis in analyses:
+        assert analysis.errors == first.errors
+        # Each source has its own name for a type.
+        assert [replace(row, dtype="F32") for row in analysis.matrices] == list(first.matrices)
+    assert analyses[1].manifest["grid"]["base"] == "Linear"
 
 
 def test_one_matrix_is_its_own_increment_and_shown_down_the_page(weights):
@@ -393,7 +411,7 @@ def test_one_matrix_is_its_own_increment_and_shown_down_the_page(weights):
         rounding=None,
     )
     assert alone.matrices == (without,)
-    assert [one.quantity for one in alone.figure_data] == ["entries", "increment"]
+    assert [picture.quantity for picture in alone.figure_data] == ["entries", "increment"]
     assert alone.config_source == "", "no module has that name"
     for name in ("mp_distance", "tv_p_value", "LoRA, r = 2", "FourierFT, r = 2"):
         assert f"<th>{name}</th>" in alone._repr_html_()
@@ -402,10 +420,10 @@ def test_one_matrix_is_its_own_increment_and_shown_down_the_page(weights):
 def test_an_overview_has_no_value_where_the_page_has_none():
     base = {f"{i}.weight": torch.zeros(64, 48) for i in range(2)}
     tuned = {"0.weight": normal(64, 48), "1.weight": normal(64, 48) / torch.arange(1, 49) ** 2}
-    found = analyze(base, tuned, ranks=[2])
-    rows = dict(zip(found.matrices, found.overview().to_dict("records"), strict=True))
+    analysis = analyze(base, tuned, ranks=[2])
+    rows = dict(zip(analysis.matrices, analysis.overview().to_dict("records"), strict=True))
     assert [follows_law(row) for row in rows] == [True, False]
-    columns = {one.value: one for one in (*MATRIX, *CHANGE, *STATISTIC_COLUMNS)}
+    columns = {column.value: column for column in (*MATRIX, *CHANGE, *STATISTIC_COLUMNS)}
     for row, shown in rows.items():
         for name in columns.keys() & shown.keys():
             value = shown[name]
@@ -446,9 +464,11 @@ NAMES = {
 def test_names_tell_kinds_and_layers_and_an_expression_other_kinds():
     assert {name: (kind_of(name), layer_of(name)) for name in NAMES} == NAMES
     groups = (r"\.([HC])\.", "weight|bias", "none")
-    assert [kind_of("0.H.1.weight", one) for one in groups] == ["H", "weight", "other"]
-    found = analyze({"a.fc1": torch.zeros(20, 20)}, {"a.fc1": normal(20, 20)}, ranks=1, group="f.")
-    assert found.matrices[0].kind == "fc"
+    assert [kind_of("0.H.1.weight", group) for group in groups] == ["H", "weight", "other"]
+    analysis = analyze(
+        {"a.fc1": torch.zeros(20, 20)}, {"a.fc1": normal(20, 20)}, ranks=1, group="f."
+    )
+    assert analysis.matrices[0].kind == "fc"
 
 
 class Half(Method):
@@ -461,19 +481,19 @@ class Half(Method):
 def test_a_method_of_the_users_own_stands_beside_the_others(tmp_path):
     delta = np.random.default_rng(0).normal(size=(64, 48))
     runner = Runner(ResultStore(tmp_path / "points"))
-    found = analyze(delta, ranks=[4], methods=[Half(), "random DCT"], runner=runner)
-    mine = {error.method: error for error in found.errors}
-    assert list(mine)[-2:] == ["half", "random DCT"]
-    half = mine["half"]
+    analysis = analyze(delta, ranks=[4], methods=[Half(), "random DCT"], runner=runner)
+    by_method = {error.method: error for error in analysis.errors}
+    assert list(by_method)[-2:] == ["half", "random DCT"]
+    half = by_method["half"]
     assert (half.error, half.iid_error, half.spectral_error) == (pytest.approx(0.25), None, None)
-    assert mine["random DCT"].iid_error == exact_error("random DCT", Budget(64, 48, 4))
-    assert found.summary.all.errors[-2].iid_error is None
-    assert found.manifest["grid"]["methods"][-2:] == ["half", "random DCT"]
+    assert by_method["random DCT"].iid_error == exact_error("random DCT", Budget(64, 48, 4))
+    assert analysis.summary.all.errors[-2].iid_error is None
+    assert analysis.manifest["grid"]["methods"][-2:] == ["half", "random DCT"]
     assert (
         analyze(delta, ranks=[4], methods=[Half(), "random DCT"], runner=runner).errors
-        == found.errors
+        == analysis.errors
     )
-    columns = [name for name in found.overview().columns if name.endswith(", r = 4")]
+    columns = [name for name in analysis.overview().columns if name.endswith(", r = 4")]
     assert set(columns) == {
         f"{name}, r = 4" for name in ("LoRA", "LoCA", "FourierFT", "entries", "half", "random DCT")
     }
@@ -483,20 +503,25 @@ def test_entries_are_shuffled_in_the_middle_layer_of_each_kind_or_in_all():
     names = [f"{layer}.{kind}.weight" for layer in range(10, 15) for kind in ("query", "value")]
     tuned = {name: normal(20, 20, seed=i) for i, name in enumerate([*names, "other.weight"])}
     base = {name: torch.zeros(20, 20) for name in tuned}
-    found, every = (analyze(base, tuned, ranks=[2], **one) for one in ({}, {"shuffle": "all"}))
-    shuffled = {(one.name, one.method): one for one in every.errors}
-    assert None not in {one.shuffled_error for one in every.errors}
+    middle_shuffled, all_shuffled = (
+        analyze(base, tuned, ranks=[2], **options) for options in ({}, {"shuffle": "all"})
+    )
+    shuffled = {(row.name, row.method): row for row in all_shuffled.errors}
+    assert None not in {row.shuffled_error for row in all_shuffled.errors}
     middle = {"12.query.weight", "12.value.weight", "other.weight"}
-    for one in found.errors:
-        full = shuffled[one.name, one.method]
-        assert one == (full if one.name in middle else replace(full, shuffled_error=None))
-    assert found.summary.all.errors[0].shuffled_error is None
-    assert found.summary.controlled.matrices == 3
-    assert found.to_json()["summary"]["controlled"]["errors"][0]["shuffled_error"] is not None
+    for row in middle_shuffled.errors:
+        full = shuffled[row.name, row.method]
+        assert row == (full if row.name in middle else replace(full, shuffled_error=None))
+    assert middle_shuffled.summary.all.errors[0].shuffled_error is None
+    assert middle_shuffled.summary.controlled.matrices == 3
+    assert (
+        middle_shuffled.to_json()["summary"]["controlled"]["errors"][0]["shuffled_error"]
+        is not None
+    )
 
-    def shuffled_in(tuned, **asked):
-        errors = analyze(base, tuned, ranks=[2], **asked).errors
-        return {one.name for one in errors if one.shuffled_error is not None}
+    def shuffled_in(tuned, **options):
+        errors = analyze(base, tuned, ranks=[2], **options).errors
+        return {row.name for row in errors if row.shuffled_error is not None}
 
     assert shuffled_in(tuned, group="weight") == {"12.query.weight"}
     # What did not change cannot be shuffled: another matrix of its kind is.
@@ -514,23 +539,23 @@ def smooth(axis):
 
 def test_errors_with_shuffled_axes_say_which_axis_the_dct_suits():
     for axis, name, other in ((0, "outputs", "inputs"), (1, "inputs", "outputs")):
-        given = smooth(axis)
+        matrix = smooth(axis)
         settings = replace(SETTINGS, ranks=(2,))
-        found = errors_of(analyse_matrix("w", given, settings, has_control=False), 2)
-        assert torch.equal(given, smooth(axis)), "the matrix is put back"
-        one = found.pop("LoCA")
-        assert getattr(one, f"{name}_shuffled_error") - one.error > 0.1
-        assert abs(getattr(one, f"{other}_shuffled_error") - one.error) < 0.05
-        assert {each.axes_shuffled_error for each in found.values()} == {None}
+        errors = errors_of(analyse_matrix("w", matrix, settings, has_control=False), 2)
+        assert torch.equal(matrix, smooth(axis)), "the matrix is put back"
+        row = errors.pop("LoCA")
+        assert getattr(row, f"{name}_shuffled_error") - row.error > 0.1
+        assert abs(getattr(row, f"{other}_shuffled_error") - row.error) < 0.05
+        assert {row.axes_shuffled_error for row in errors.values()} == {None}
     # A constant row times random numbers suits the DCT in any order.
     constant = normal(96, 1) + normal(96, 80, seed=1)
-    one = errors_of(analyse_matrix("w", constant, replace(SETTINGS, ranks=(2,))), 2)["LoCA"]
-    assert one.axes_shuffled_error == pytest.approx(one.error, abs=0.03)
-    assert one.spectral_error - one.error > 0.05
+    row = errors_of(analyse_matrix("w", constant, replace(SETTINGS, ranks=(2,))), 2)["LoCA"]
+    assert row.axes_shuffled_error == pytest.approx(row.error, abs=0.03)
+    assert row.spectral_error - row.error > 0.05
 
 
 def findings_on(changes, ranks=2):
-    """What is said of changes of layers from zero."""
+    """The findings on layers that have changed from zero."""
     tuned = {f"{name}.weight": change for name, change in changes.items()}
     base = {name: torch.zeros_like(change) for name, change in tuned.items()}
     return " ".join(analyze(base, tuned, ranks=ranks).findings)
@@ -541,13 +566,16 @@ def test_a_total_of_numbers_and_the_errors_have_one_accounting():
     split = analyze(*sides, include="q_proj", allocate=600, **ASKED)
     assert split.errors == analyze(*sides, include="q_proj", accounting="trainable", **ASKED).errors
     assert split.config("LoCA", rank=2).n_frequency == Budget(96, 96, 2, "trainable").numbers
-    said = [report(one).html.count("Budget: ") for one in (split, analyze(*sides, **ASKED))]
+    said = [
+        report(analysis).html.count("Budget: ") for analysis in (split, analyze(*sides, **ASKED))
+    ]
     assert said == [1, 1]
     assert split.budget in html.unescape(report(split).html)
     assert "Only trainable numbers count" in split.budget
     in_bytes = analyze(*sides, include="q_proj", accounting="bits", allocate="4kB", **ASKED)
-    assert in_bytes.budget.endswith("in bits. The 4,000 bytes are those of the tensors that PEFT "
-                                    "stores, with their locations.")  # fmt: skip
+    assert in_bytes.budget.endswith(
+        "in bits. The 4,000 bytes are those of the tensors that PEFT stores, with their locations."
+    )
 
 
 def test_the_findings_count_the_matrices_that_the_dct_suits():
@@ -567,22 +595,24 @@ def test_the_findings_count_spectra_instead_of_averaging_them():
 
 def test_coders_are_compared_at_equal_bits():
     w = torch.from_numpy(np.random.default_rng(0).standard_normal((64, 48)))
-    found = analyze({"fc.weight": torch.zeros(64, 48)}, {"fc.weight": w}, ranks=[2], bits=[0.5, 1])
-    assert {one.bits for one in found.bits} == {0.5, 1.0}
-    rows = {(one.method, one.transform): one for one in found.bits if one.bits == 1}
+    analysis = analyze(
+        {"fc.weight": torch.zeros(64, 48)}, {"fc.weight": w}, ranks=[2], bits=[0.5, 1]
+    )
+    assert {row.bits for row in analysis.bits} == {0.5, 1.0}
+    rows = {(row.method, row.transform): row for row in analysis.bits if row.bits == 1}
     assert {transform for method, transform in rows if method == "BitDelta"} == {*Transform}
     signs = rows["BitDelta", "none"]
     assert signs.stored_bits == pytest.approx(1 + 16 / w.numel())
     expected = 1 - float(w.abs().mean() ** 2 / w.square().mean())
     assert signs.error == pytest.approx(expected, abs=1e-6)
     assert signs.iid_error == pytest.approx((1 - 2 / math.pi) * (1 - 1 / w.numel()))
-    for (method, _), one in rows.items():
+    for (method, _), row in rows.items():
         if method == "Delta-CoMe":
-            assert one.gain is one.excess_gain is None
+            assert row.gain is row.excess_gain is None
             continue
-        assert one.gain == rows[method, "none"].error - one.error
-        assert one.excess_gain == rows[method, "random"].error - one.error
-    assert len(found.to_json()["bits"]) == len(found.bits) == len(found.to_frame("bits"))
+        assert row.gain == rows[method, "none"].error - row.error
+        assert row.excess_gain == rows[method, "random"].error - row.error
+    assert len(analysis.to_json()["bits"]) == len(analysis.bits) == len(analysis.to_frame("bits"))
 
 
 # --- spectra: histograms of eigenvalues, and leading subspaces ---
@@ -604,23 +634,26 @@ MATRICES = {
 def test_every_eigenvalue_is_counted_in_its_cell(name):
     """A bulk is shown beside its law, and other spectra by decades."""
     matrix = MATRICES[name]
-    found = analyze(matrix, ranks=[1])
-    (row,), (found,) = found.matrices, found.spectra
+    spectrum = analyze(matrix, ranks=[1])
+    (row,), (spectrum,) = spectrum.matrices, spectrum.spectra
     singular, (p, q) = np.linalg.svd(matrix, compute_uv=False), matrix.shape
-    assert found.is_logarithmic == (name in ("low rank", "decades"))
-    if found.is_logarithmic:
+    assert spectrum.is_logarithmic == (name in ("low rank", "decades"))
+    if spectrum.is_logarithmic:
         values = 2 * np.log10(np.maximum(singular / singular.max(), 1e-30))
-        assert (found.start, found.stop) == (np.floor(values[values > -20].min()), 0)
+        assert (spectrum.start, spectrum.stop) == (np.floor(values[values > -20].min()), 0)
     else:
         values = (singular / (math.sqrt(p) * row.mp_sigma)) ** 2
-        assert (found.start, found.stop) == (0, pytest.approx(1.3 * (1 + math.sqrt(q / p)) ** 2))
-    below = found.below + np.cumsum([0, *found.counts])
+        assert (spectrum.start, spectrum.stop) == (
+            0,
+            pytest.approx(1.3 * (1 + math.sqrt(q / p)) ** 2),
+        )
+    below = spectrum.below + np.cumsum([0, *spectrum.counts])
     # An eigenvalue within 1e-6 of an edge may be counted on either side of it.
-    for edge, count in zip(np.linspace(found.start, found.stop, 41), below, strict=True):
+    for edge, count in zip(np.linspace(spectrum.start, spectrum.stop, 41), below, strict=True):
         assert (values < edge - 1e-6).sum() <= count <= (values <= edge + 1e-6).sum()
-    assert below[-1] + found.above == len(values)
-    beyond = [one for one in values if one > found.stop + 1e-6]
-    assert found.leading == pytest.approx(beyond[:12], rel=1e-5)
+    assert below[-1] + spectrum.above == len(values)
+    beyond = [value for value in values if value > spectrum.stop + 1e-6]
+    assert spectrum.leading == pytest.approx(beyond[:12], rel=1e-5)
 
 
 @pytest.mark.parametrize("k", [1, 5, 40, 100])
@@ -631,7 +664,7 @@ def test_leading_subspaces_are_those_of_dense_decompositions(k):
     (row,) = analyze(w, w + change, ranks=1, subspaces=k).matrices
     k = min(k, 40)
     (ud, _, vd), (u0, _, v0), (ua, _, _) = (
-        np.linalg.svd(one.double().numpy()) for one in (change, w, w + change)
+        np.linalg.svd(matrix.double().numpy()) for matrix in (change, w, w + change)
     )
     cosines = np.abs(u0[:, : min(4 * k, 40)].T @ ua[:, :k]).max(axis=0)
     assert np.abs(cosines - 0.5).min() > 1e-3, "no cosine is too close to the threshold"

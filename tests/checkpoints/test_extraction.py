@@ -33,24 +33,26 @@ LAYERS = {"a.0.q.weight": (24, 20), "a.0.up.weight": (48, 20)}
 
 def checkpoints():
     base = {name: normal(*shape) for name, shape in LAYERS.items()}
-    return base, {name: one + 0.1 * normal(*one.shape, seed=1) for name, one in base.items()}
+    return base, {
+        name: weight + 0.1 * normal(*weight.shape, seed=1) for name, weight in base.items()
+    }
 
 
 def written(folder, size=10):
     """A folder with an adapter that was extracted to it."""
-    found = extract(*checkpoints(), "loca", components=size)
-    found.save(folder / "adapter")
-    return found, folder / "adapter"
+    extraction = extract(*checkpoints(), "loca", components=size)
+    extraction.save(folder / "adapter")
+    return extraction, folder / "adapter"
 
 
 def test_an_adapter_can_be_replaced_by_another_also_if_it_was_cut_short(tmp_path, monkeypatch):
     """Whatever file it was at; hidden files, and those of a killed process, do not matter."""
-    found, folder = written(tmp_path)
+    extraction, folder = written(tmp_path)
     weights = folder / "loca" / "adapter_model.safetensors"
-    first, others = weights.read_bytes(), {".gitattributes", "README.0.md.partial"}
-    for name in others:
+    first, partial_files = weights.read_bytes(), {".gitattributes", "README.0.md.partial"}
+    for name in partial_files:
         (folder / "loca" / name).write_text("not of an adapter")
-    write, (adapter,) = adapter_folder.write_atomically, found.adapters.values()
+    write, (adapter,) = adapter_folder.write_atomically, extraction.adapters.values()
     for last in range(3):
         left = iter(range(last))
 
@@ -62,14 +64,16 @@ def test_an_adapter_can_be_replaced_by_another_also_if_it_was_cut_short(tmp_path
         monkeypatch.setattr(adapter_folder, "write_atomically", breaks_off)
         other = replace(adapter, config={**adapter.config, "n_frequency": last})
         with pytest.raises(RuntimeError, match="cut short"):
-            replace(found, adapters={"loca": other}).save(folder)
+            replace(extraction, adapters={"loca": other}).save(folder)
         monkeypatch.setattr(adapter_folder, "write_atomically", write)
         assert check_folder(folder, "loca") == folder
         written(tmp_path, size=20 + last)
     assert weights.read_bytes() != first
-    assert {one.name for one in (folder / "loca").iterdir()} - others == {
-        "README.md", "adapter_config.json", "adapter_model.safetensors",
-    }  # fmt: skip
+    assert {path.name for path in (folder / "loca").iterdir()} - partial_files == {
+        "README.md",
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    }
     assert (folder / "extract.parquet").is_file()
     assert "import loca_theory.adapters" in (folder / "loca" / "README.md").read_text()
 
@@ -99,32 +103,32 @@ def test_what_no_extraction_wrote_is_neither_replaced_nor_joined(tmp_path, name)
 def test_the_best_adapter_is_stored_also_if_squares_overflow_or_vanish(method, scale):
     """The largest coefficients or entries, or the truncated decomposition, against dense ones."""
     w = (normal(24, 20).double() * scale).float()
-    found = extract({"q.weight": torch.zeros(24, 20)}, {"q.weight": w}, method, rank=3)
-    (row,) = found.matrices
+    extraction = extract({"q.weight": torch.zeros(24, 20)}, {"q.weight": w}, method, rank=3)
+    (row,) = extraction.matrices
     delta = w.double() / scale
-    stored = {name.split(".", 3)[-1]: one for name, one in found.state_dict().items()}
+    stored = {name.split(".", 3)[-1]: tensor for name, tensor in extraction.state_dict().items()}
     if method == "lora":
         assert stored["lora_A.weight"].shape == (3, 20)
         rebuilt = stored["lora_B.weight"].double() @ stored["lora_A.weight"].double() / scale
-        units, kept = torch.linalg.svdvals(delta), 3
+        units, count = torch.linalg.svdvals(delta), 3
     elif method == "entries":
         rebuilt = torch.zeros(24, 20, dtype=torch.float64)
         rebuilt[tuple(stored["shira_indices"].long())] = stored["shira_weight"].double() / scale
-        units, kept = delta, 3 * 44
+        units, count = delta, 3 * 44
     else:
         spectrum = torch.zeros(24, 20, dtype=torch.float64)
         coefficients = stored["loca_spectrum.coefficients"].double() / scale
         spectrum[tuple(stored["loca_spectrum.indices"].T)] = coefficients
         rebuilt = dct_matrix(24).T @ spectrum @ dct_matrix(20)
-        units, kept = dct_matrix(24) @ delta @ dct_matrix(20).T, 3 * 44 // 2
+        units, count = dct_matrix(24) @ delta @ dct_matrix(20).T, 3 * 44 // 2
     energy = delta.square().sum()
     error = float((delta - rebuilt).square().sum() / energy)
     # LoCA spends half of the budget of rank 3 on locations.
     assert row.numbers == (66 if method == "loca" else 132)
-    assert row.error == pytest.approx(found.error) == pytest.approx(error, rel=1e-5)
-    least = units.square().flatten().sort(descending=True).values[kept:].sum() / energy
+    assert row.error == pytest.approx(extraction.error) == pytest.approx(error, rel=1e-5)
+    residual = units.square().flatten().sort(descending=True).values[count:].sum() / energy
     # The smallest positive float32 numbers have few digits.
-    assert error == pytest.approx(float(least), rel=1e-4 if scale > 1e-39 else 1)
+    assert error == pytest.approx(float(residual), rel=1e-4 if scale > 1e-39 else 1)
     assert row.energy == pytest.approx(float(energy) * scale**2, rel=1e-5)
 
 
@@ -137,9 +141,12 @@ def test_what_has_no_adapter_is_named_with_the_reason(method):
     tuned["unchanged.weight"] *= 0
     tuned["large.weight"] *= 1e300
     tuned["small.weight"] *= 1e-300
-    found = extract(base, tuned, method, rank=2)
-    assert [row.name for row in found.matrices] == ["fits.weight"]
-    assert {one.name: (one.damaged, one.reason.partition(",")[0]) for one in found.skipped} == {
+    extraction = extract(base, tuned, method, rank=2)
+    assert [row.name for row in extraction.matrices] == ["fits.weight"]
+    assert {
+        skipped.name: (skipped.damaged, skipped.reason.partition(",")[0])
+        for skipped in extraction.skipped
+    } == {
         "infinite.weight": (True, "not finite: 1 of 480 entries are NaN or infinite"),
         "unchanged.weight": (False, "unchanged by the fine-tune"),
         "large.weight": (False, "too large or too small: an adapter holds float32 numbers"),
@@ -167,27 +174,31 @@ def round_trip(model, tuned, folder, /, *arguments, **options):
     Adapted weights have the stated errors, and no other weight has changed.
     """
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    found = extract(before, tuned, *arguments, **options)
-    found.save(folder)
-    after = loaded(model, folder / found.method).merge_and_unload().state_dict()
-    stated = {one.name: one.error for one in found.matrices}
-    whole = found.adapters[found.method].config["modules_to_save"] or ()
+    extraction = extract(before, tuned, *arguments, **options)
+    extraction.save(folder)
+    after = loaded(model, folder / extraction.method).merge_and_unload().state_dict()
+    stated = {row.name: row.error for row in extraction.matrices}
+    stored_modules = extraction.adapters[extraction.method].config["modules_to_save"] or ()
     for name, value in before.items():
         if name in stated:
             left, change = tuned[name] - after[name], tuned[name] - value
             error = float(left.square().sum() / change.square().sum())
             assert error == pytest.approx(stated[name], rel=1e-3, abs=1e-6)
         else:
-            is_whole = f"base_model.model.{name.rpartition('.')[0]}" in whole
+            is_whole = f"base_model.model.{name.rpartition('.')[0]}" in stored_modules
             assert torch.equal(after[name], tuned[name] if is_whole else value)
-    return found, before, after
+    return extraction, before, after
 
 
 @pytest.mark.parametrize(
     ("method", "size"),
-    [("lora", {"rank": 22}), ("lora", {"allocate": 900}), ("loca", {"allocate": 700}),
-     ("entries", {"rank": 3})],
-)  # fmt: skip
+    [
+        ("lora", {"rank": 22}),
+        ("lora", {"allocate": 900}),
+        ("loca", {"allocate": 700}),
+        ("entries", {"rank": 3}),
+    ],
+)
 @pytest.mark.parametrize("only", [None, r"^fc\.|0\.fc\."], ids=["all layers", "two of three"])
 def test_a_name_that_ends_another_is_another_module(tmp_path, method, size, only):
     """Different sizes for ``fc`` and ``block.fc``, or no adapter at all for one of them.
@@ -198,15 +209,15 @@ def test_a_name_that_ends_another_is_another_module(tmp_path, method, size, only
     inner = nn.ModuleDict({"fc": linear(28, 24), "fcnorm": linear(28, 20)})
     block = {"fc": linear(36, 40), "xfc": linear(20, 16), "norm": nn.LayerNorm(20), "0": inner}
     model = nn.ModuleDict({"fc": linear(20, 24), "block": nn.ModuleDict(block), "norm": norm})
-    found, before, _ = round_trip(
+    extraction, before, _ = round_trip(
         model, tuned_weights(model), tmp_path, method, include=only, save_modules=r"^norm\.", **size
     )
-    assert len({one.numbers for one in found.matrices}) > 1
-    layers = {name for name, one in before.items() if one.ndim > 1}
+    assert len({row.numbers for row in extraction.matrices}) > 1
+    layers = {name for name, tensor in before.items() if tensor.ndim > 1}
     expected = {"fc.weight", "block.0.fc.weight"} if only else layers
-    assert {one.name for one in found.matrices} == expected
-    assert found.adapters[method].config["modules_to_save"] == ["base_model.model.norm"]
-    assert not {one.name for one in found.skipped} & {"norm.weight", "norm.bias"}
+    assert {row.name for row in extraction.matrices} == expected
+    assert extraction.adapters[method].config["modules_to_save"] == ["base_model.model.norm"]
+    assert not {skipped.name for skipped in extraction.skipped} & {"norm.weight", "norm.bias"}
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -214,22 +225,30 @@ def test_a_name_that_ends_another_is_another_module(tmp_path, method, size, only
 def test_the_error_includes_the_rounding_of_the_stored_numbers(tmp_path, method, dtype):
     model = nn.ModuleDict({"fc": nn.Linear(20, 24, bias=False)})
     tuned, rank = tuned_weights(model), 10 if method == "entries" else 20
-    found, before, _ = round_trip(model, tuned, tmp_path, method, dtype=dtype, rank=rank)
+    extraction, before, _ = round_trip(model, tuned, tmp_path, method, dtype=dtype, rank=rank)
     exact = extract(before, tuned, method, rank=rank).error
     # Two factors, each rounded by at most half a unit in the last place.
     unit = torch.finfo(getattr(torch, dtype)).eps / 2
-    assert (unit / 10) ** 2 < found.error - exact < (4 * unit) ** 2
-    stored = found.adapters[method].tensors.values()
-    assert {one.dtype for one in stored if one.is_floating_point()} == {getattr(torch, dtype)}
+    assert (unit / 10) ** 2 < extraction.error - exact < (4 * unit) ** 2
+    stored = extraction.adapters[method].tensors.values()
+    assert {tensor.dtype for tensor in stored if tensor.is_floating_point()} == {
+        getattr(torch, dtype)
+    }
 
 
 def tiny():
     """Embedding, norm, layers and a head, which can be run."""
     torch.manual_seed(0)
-    return nn.Sequential(OrderedDict(
-        embed=nn.Embedding(11, 20), norm=nn.LayerNorm(20), up=nn.Linear(20, 24), tanh=nn.Tanh(),
-        down=nn.Linear(24, 20), score=nn.Linear(20, 2),
-    ))  # fmt: skip
+    return nn.Sequential(
+        OrderedDict(
+            embed=nn.Embedding(11, 20),
+            norm=nn.LayerNorm(20),
+            up=nn.Linear(20, 24),
+            tanh=nn.Tanh(),
+            down=nn.Linear(24, 20),
+            score=nn.Linear(20, 2),
+        )
+    )
 
 
 TOKENS = torch.arange(11)
@@ -239,22 +258,22 @@ TOKENS = torch.arange(11)
 def test_an_adapter_is_applied_as_if_it_had_been_saved_and_loaded(tmp_path, method):
     model = tiny()
     model.name_or_path = "org/model"
-    found = extract(model, tuned_weights(model), method, rank=2, save_modules="norm")
-    found.save(tmp_path)
+    extraction = extract(model, tuned_weights(model), method, rank=2, save_modules="norm")
+    extraction.save(tmp_path)
     assert 'base_model: "org/model"' in (tmp_path / method / "README.md").read_text()
-    assert found.config.base_model_name_or_path == "org/model"
+    assert extraction.config.base_model_name_or_path == "org/model"
     expected = loaded(tiny(), tmp_path / method)(TOKENS)
-    torch.testing.assert_close(found.apply(model)(TOKENS), expected)
-    small = [one.reason for one in found.skipped if one.name == "score.weight"]
+    torch.testing.assert_close(extraction.apply(model)(TOKENS), expected)
+    small = [skipped.reason for skipped in extraction.skipped if skipped.name == "score.weight"]
     said = "too small for r = 2: SHiRA would store 44 of 40 entries"
     assert small == ([said] if method == "entries" else [])
     kinds = {"lora": "LORA", "loca": "LOCA", "entries": "SHIRA"}
-    assert found.config.peft_type == kinds[method]
-    assert found.state_dict().keys() == found.adapters[method].tensors.keys()
+    assert extraction.config.peft_type == kinds[method]
+    assert extraction.state_dict().keys() == extraction.adapters[method].tensors.keys()
     unfit = nn.ModuleDict({"other": nn.Linear(20, 24)})
     unfit.name_or_path = "org/model"
     with pytest.raises(ResourceError, match="the adapter does not fit ModuleDict: Target modules"):
-        found.apply(unfit)
+        extraction.apply(unfit)
 
 
 def test_a_mixed_result_is_two_adapters_that_are_loaded_one_after_the_other(tmp_path):
@@ -266,23 +285,25 @@ def test_a_mixed_result_is_two_adapters_that_are_loaded_one_after_the_other(tmp_
     tuned["up.weight"] = before["up.weight"] + idct2(spectrum)
     for name, p, q in (("down.weight", 20, 24), ("score.weight", 2, 20)):
         tuned[name] = before[name] + torch.randn(p, 2) @ torch.randn(2, q)
-    found = extract(before, tuned, "best", rank=2, save_modules="norm")
-    methods = {one.name: (one.method, one.error < 1e-6) for one in found.matrices}
+    extraction = extract(before, tuned, "best", rank=2, save_modules="norm")
+    methods = {row.name: (row.method, row.error < 1e-6) for row in extraction.matrices}
     assert methods == {
-        "up.weight": ("loca", True), "down.weight": ("lora", True), "score.weight": ("lora", True),
-    }  # fmt: skip
-    for ask in (lambda: found.config, found.state_dict, lambda: found.apply(model)):
+        "up.weight": ("loca", True),
+        "down.weight": ("lora", True),
+        "score.weight": ("lora", True),
+    }
+    for ask in (lambda: extraction.config, extraction.state_dict, lambda: extraction.apply(model)):
         with pytest.raises(InvalidArgumentError, match=r"two adapters, lora and loca; take one"):
             ask()
-    config = found.adapters["lora"].peft_config()
+    config = extraction.adapters["lora"].peft_config()
     assert (config.peft_type, config.base_model_name_or_path) == ("LORA", None)
-    found.save(tmp_path)
+    extraction.save(tmp_path)
     back = Extraction.load(tmp_path)
-    assert back == found
-    assert {name: one.config for name, one in back.adapters.items()} == {
-        name: one.config for name, one in found.adapters.items()
+    assert back == extraction
+    assert {name: adapter.config for name, adapter in back.adapters.items()} == {
+        name: adapter.config for name, adapter in extraction.adapters.items()
     }
-    assert found.verify(model).disagreements == []
+    assert extraction.verify(model).disagreements == []
     adapted = loaded(model, tmp_path / "lora").merge_and_unload()
     after = loaded(adapted, tmp_path / "loca").merge_and_unload().state_dict()
     for name in (*methods, "norm.weight", "norm.bias"):
@@ -306,8 +327,8 @@ SIZES = {
 @pytest.mark.parametrize("serve", [None, "vllm"])
 def test_every_engine_that_the_card_names_gets_the_same_increment(tmp_path, size, serve):
     """PEFT divides α by a rank in a pattern or by r, llama.cpp by the tensors', vLLM by r."""
-    found = extract(*demo_pair(), "lora", serve=serve, **SIZES[size])
-    found.save(tmp_path)
+    extraction = extract(*demo_pair(), "lora", serve=serve, **SIZES[size])
+    extraction.save(tmp_path)
     folder = tmp_path / "lora"
     config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
     factors = load_file(folder / "adapter_model.safetensors")
@@ -318,11 +339,13 @@ def test_every_engine_that_the_card_names_gets_the_same_increment(tmp_path, size
     assert (config["modules_to_save"], config.get("alpha_pattern") or None) == (None, None)
     before, after = map(load_file, demo_pair())
     ranks = set()
-    for row in found.matrices:
+    for row in extraction.matrices:
         if not row.numbers:
             continue
         module = row.name.removesuffix(".weight")
-        a, b = (factors[f"base_model.model.{module}.lora_{one}.weight"].double() for one in "AB")
+        a, b = (
+            factors[f"base_model.model.{module}.lora_{letter}.weight"].double() for letter in "AB"
+        )
         pattern = "^" + module.replace(".", r"\.")
         assert config["rank_pattern"].get(pattern, config["r"]) == len(a)
         change = after[row.name].double() - before[row.name].double()

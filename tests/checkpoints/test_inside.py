@@ -79,11 +79,16 @@ def relative(matrix, change):
 
 
 SIZES = [
-    ("lora", {"rank": 3}), ("lora", {"allocate": 3500}), ("lora", {"energy": 0.3}),
-    ("lora", {"rank": 3, "serve": "vllm"}), ("lora", {"rank": 3, "dtype": "float16"}),
-    ("loca", {"components": 300}), ("loca", {"allocate": 900}), ("best", {"rank": 3}),
+    ("lora", {"rank": 3}),
+    ("lora", {"allocate": 3500}),
+    ("lora", {"energy": 0.3}),
+    ("lora", {"rank": 3, "serve": "vllm"}),
+    ("lora", {"rank": 3, "dtype": "float16"}),
+    ("loca", {"components": 300}),
+    ("loca", {"allocate": 900}),
+    ("best", {"rank": 3}),
     ("best", {"allocate": 3500}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("method", "size"), SIZES, ids=str)
@@ -103,7 +108,7 @@ def test_sizes_are_priced_by_the_stored_difference_and_adapters_are_nearer_to_th
         assert row.nearest_error == pytest.approx(other.error, rel=1e-9)
         assert row.error >= row.nearest_error
         change = changes()[row.name]
-        errors = [relative(made(one, row.name), change) for one in (inside, ignored)]
+        errors = [relative(made(extraction, row.name), change) for extraction in (inside, ignored)]
         if row.steps:
             assert row.distance < row.nearest_distance
         else:
@@ -154,8 +159,8 @@ def test_the_values_decide_and_not_their_type(tmp_path):
     for name, tensor in narrow.state_dict().items():
         assert torch.equal(tensor, wide.state_dict()[name])
     # Computed again, and loaded, it is the same.
-    again = extract(*stored(), "lora", rank=3)
-    again.save(tmp_path)
+    loaded = extract(*stored(), "lora", rank=3)
+    loaded.save(tmp_path)
     assert Extraction.load(tmp_path).matrices == narrow.matrices
 
 
@@ -238,8 +243,14 @@ def test_in_the_model_distances_are_those_of_the_loaded_weights(name, method, tm
         assert row.loaded_error == pytest.approx(row.error, abs=1e-4)
 
 
-LLAMA = LlamaConfig(vocab_size=64, hidden_size=128, intermediate_size=192, num_hidden_layers=1,
-                    num_attention_heads=4, num_key_value_heads=2)  # fmt: skip
+LLAMA = LlamaConfig(
+    vocab_size=64,
+    hidden_size=128,
+    intermediate_size=192,
+    num_hidden_layers=1,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+)
 
 
 @pytest.mark.parametrize("base_dtype", [torch.bfloat16, torch.float32], ids=str)
@@ -258,9 +269,11 @@ def test_identical_entries_are_counted_in_merges_by_peft(method, base_dtype, tmp
     result.save(tmp_path / "out")
     counted = {}
     for field, wide, safe in (
-        ("identical", True, False), ("identical_half", False, False),
-        ("identical_safe", True, True), ("identical_half_safe", False, True),
-    ):  # fmt: skip
+        ("identical", True, False),
+        ("identical_half", False, False),
+        ("identical_safe", True, True),
+        ("identical_half_safe", False, True),
+    ):
         model = LlamaForCausalLM.from_pretrained(tmp_path / "base", dtype=base_dtype)
         adapted = peft.PeftModel.from_pretrained(
             model, tmp_path / "out" / method, autocast_adapter_dtype=wide
@@ -270,8 +283,14 @@ def test_identical_entries_are_counted_in_merges_by_peft(method, base_dtype, tmp
     assert {field: getattr(row, field) for field in counted} == counted
     assert result.identical == row.identical
     if method == "lora":
-        ignored = extract(tmp_path / "base", tmp_path / "tuned", method, rank=1, include="q_proj",
-                          rounding="ignore")  # fmt: skip
+        ignored = extract(
+            tmp_path / "base",
+            tmp_path / "tuned",
+            method,
+            rank=1,
+            include="q_proj",
+            rounding="ignore",
+        )
         assert row.identical > 0.999
         assert ignored.matrices[0].identical is None
         if base_dtype is torch.bfloat16:
@@ -297,15 +316,15 @@ def test_an_adapter_of_a_change_below_the_steps_is_larger_than_what_is_stored(tm
 def test_results_do_not_depend_on_workers(tmp_path, monkeypatch):
     base, tuned = (dict(sorted(side.items())) for side in stored())
     files = [folder_of(tmp_path / key, side) for key, side in (("base", base), ("tuned", tuned))]
-    one = extract(*files, "best", rank=3, runner=Runner(jobs=1))
+    alone = extract(*files, "best", rank=3, runner=Runner(jobs=1))
     in_memory = extract(base, tuned, "best", rank=3)
     # These matrices are worth no worker otherwise.
     monkeypatch.setattr(sys.modules[Task.__module__], "_SMALL", 0)
     monkeypatch.setattr(workers, "_WORKER_START_S", 0.0)
     two = extract(*files, "best", rank=3, runner=Runner(jobs=2))
     for result in (in_memory, two):
-        assert result.matrices == one.matrices
-        for method, adapter in one.adapters.items():
+        assert result.matrices == alone.matrices
+        for method, adapter in alone.adapters.items():
             for name, tensor in adapter.tensors.items():
                 assert torch.equal(tensor, result.adapters[method].tensors[name])
 
@@ -338,5 +357,5 @@ def test_a_killed_run_continues_with_the_adapters_that_were_finished(tmp_path, m
     # Other numbers are another result.
     monkeypatch.setattr(extractor, "compute_adapter", compute_adapter)
     half = extract(*files, "best", rank=3, dtype="bfloat16", runner=Runner(jobs=1))
-    again = extract(*files, "best", rank=3, dtype="bfloat16", runner=runner)
-    assert again.matrices == half.matrices
+    resumed = extract(*files, "best", rank=3, dtype="bfloat16", runner=runner)
+    assert resumed.matrices == half.matrices

@@ -20,13 +20,22 @@ from tests.checkpoints.files import folder_of, normal
 
 EVERYTHING = MatrixSelection(smallest_side=1)
 HALVES = {
-    "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "vocab_size": 61,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "vocab_size": 61,
     "max_position_embeddings": 40,
-}  # fmt: skip
+}
 TOWER = {
-    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
-}  # fmt: skip
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
 said_by_peft = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 
 
@@ -125,12 +134,12 @@ def test_an_adapter_that_fits_two_parts_equally_well_is_refused(tmp_path):
 @pytest.mark.parametrize("part", PARTS)
 def test_full_weights_of_one_part_are_compared_with_that_part(tmp_path, part, is_known):
     make, path, _ = PARTS[part]
-    whole = make()
-    whole.save_pretrained(tmp_path / "base")
-    base = tmp_path / "base" if is_known else whole.state_dict()
+    model = make()
+    model.save_pretrained(tmp_path / "base")
+    base = tmp_path / "base" if is_known else model.state_dict()
     tuned = {
         name: value + 0.01 * normal(*value.shape)
-        for name, value in whole.get_submodule(path).state_dict().items()
+        for name, value in model.get_submodule(path).state_dict().items()
         if value.is_floating_point()
     }
     pair = open_pair(base, tuned, EVERYTHING)
@@ -139,7 +148,7 @@ def test_full_weights_of_one_part_are_compared_with_that_part(tmp_path, part, is
     owns |= {"model.shared.weight": "embed_tokens.weight"} if is_known and make is halves else {}
     assert set(owns.values()) <= tuned.keys()
     for name in pair.matrices:
-        change = tuned[owns[name]] - whole.state_dict()[name]
+        change = tuned[owns[name]] - model.state_dict()[name]
         torch.testing.assert_close(pair.increment(name), change.flatten(1), rtol=0, atol=1e-7)
 
 
@@ -192,16 +201,21 @@ STACKS = {
     "OLMoE": ("OlmoeForCausalLM", {"intermediate_size": 16, "num_experts": 2}, False),
 }
 SMALL = {
-    "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
-    "vocab_size": 61, "head_dim": 16, "num_experts_per_tok": 1,
-}  # fmt: skip
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "vocab_size": 61,
+    "head_dim": 16,
+    "num_experts_per_tok": 1,
+}
 
 
 def stack(name, **settings):
-    kind, own, _ = STACKS[name]
+    kind, fields, _ = STACKS[name]
     kind = getattr(transformers, kind)
     torch.manual_seed(0)
-    return kind(kind.config_class(**{**SMALL, **own, **settings})).eval()
+    return kind(kind.config_class(**{**SMALL, **fields, **settings})).eval()
 
 
 @said_by_peft
@@ -247,9 +261,11 @@ def test_wrappers_inside_a_name_do_not_cost_what_they_wrap(tmp_path, wrapper):
         for name, value in stored.items()
     }
     assert wrapped.keys() != stored.keys()
-    plain, found = (open_pair(base, side, EVERYTHING) for side in (stored, wrapped))
-    assert plain.matrices.keys() == found.matrices.keys()
-    assert all(torch.equal(plain.increment(name), found.increment(name)) for name in plain.matrices)
+    plain, unwrapped = (open_pair(base, side, EVERYTHING) for side in (stored, wrapped))
+    assert plain.matrices.keys() == unwrapped.matrices.keys()
+    assert all(
+        torch.equal(plain.increment(name), unwrapped.increment(name)) for name in plain.matrices
+    )
 
 
 # Models whose names in a file are not those of version 5 of transformers.
@@ -291,7 +307,7 @@ def test_what_is_not_compared_is_in_the_verdict():
     base = {f"layers.{i}.fc.weight": normal(32, 32, seed=i) for i in range(10)}
     tuned = {name: value + 0.1 for name, value in base.items()}
     assert analyze(base, tuned, ranks=1).warnings == ()
-    # What is left out by rule, is equal, or is not selected does not count.
+    # Tensors that are left out by rule, equal, or not selected do not count.
     tuned |= {"bias": normal(5000), "layers.0.fc.weight": base["layers.0.fc.weight"]}
     renamed = {
         f"other.{name}": value for name, value in tuned.items() if name.startswith("layers.9")
@@ -299,24 +315,24 @@ def test_what_is_not_compared_is_in_the_verdict():
     assert analyze(base, tuned | renamed, ranks=1, exclude="other").warnings == ()
     del tuned["layers.8.fc.weight"], tuned["layers.9.fc.weight"]
     several = {f"new.{i}": normal(32, 32, seed=50 + i) for i in range(4)}
-    found = analyze(base, tuned | several, ranks=1)
+    analysis = analyze(base, tuned | several, ranks=1)
     said = (
         "Only 80% of the parameters of the base checkpoint are compared: 2 of its tensors have no "
         "partner of the same name and shape, such as layers.8.fc.weight, layers.9.fc.weight."
     )
-    assert found.warnings[0] == said
-    assert found.verdict == f"{found.message} {said}"
-    assert said in str(found).replace("\n", " ")
+    assert analysis.warnings[0] == said
+    assert analysis.verdict == f"{analysis.message} {said}"
+    assert said in str(analysis).replace("\n", " ")
 
 
 def test_an_analysis_and_an_extraction_speak_of_the_same_names_and_layers(tmp_path):
     base, tuned = tmp_path / "base", tmp_path / "tuned"
     stack("OLMoE").save_pretrained(base)
     zoo.fine_tuned(stack("OLMoE"), biases=False).save_pretrained(tuned)
-    asked = {"include": r"experts\.gate_up_proj", "allocate": 300}
+    options = {"include": r"experts\.gate_up_proj", "allocate": 300}
     analysis, extraction = (
-        analyze(base, tuned, ranks=1, **asked),
-        extract(base, tuned, "lora", **asked),
+        analyze(base, tuned, ranks=1, **options),
+        extract(base, tuned, "lora", **options),
     )
     name = "model.layers.0.mlp.experts.gate_up_proj"
     assert [row.name for row in analysis.matrices] == [f"{name}[0]", f"{name}[1]"]
@@ -337,12 +353,15 @@ def test_an_adapter_with_older_names_is_read_as_peft_loads_it(tmp_path, name):
     model = RENAMED[name]()
     model.save_pretrained(tmp_path / "base")
     if name == "LLaVA":
-        layers = {f"language_model.model.layers.0.self_attn.{one}_proj": (32, 32) for one in "qk"}
+        layers = {
+            f"language_model.model.layers.0.self_attn.{letter}_proj": (32, 32) for letter in "qk"
+        }
     else:
         layers = {
-            f"model.layers.0.mlp.experts.{i}.{one}_proj": (16, 32) if one != "down" else (32, 16)
-            for i in range(2) for one in ("gate", "up", "down")
-        }  # fmt: skip
+            f"model.layers.0.mlp.experts.{i}.{part}_proj": (16, 32) if part != "down" else (32, 16)
+            for i in range(2)
+            for part in ("gate", "up", "down")
+        }
     tensors = {}
     for number, (layer, (p, q)) in enumerate(layers.items()):
         factors = {"lora_A": (2, q), "lora_B": (p, 2)}
@@ -356,7 +375,7 @@ def test_an_adapter_with_older_names_is_read_as_peft_loads_it(tmp_path, name):
     config = {"peft_type": "LORA", "r": 2, "lora_alpha": 6, "target_modules": targets}
     (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(config))
     expected = zoo.merged(tmp_path / "adapter", RENAMED[name]())
-    changed = {own for own, change in expected.items() if change.any()}
+    changed = {key for key, change in expected.items() if change.any()}
     pair = open_pair(tmp_path / "base", tmp_path / "adapter", EVERYTHING)
     assert {weight.tensor for weight in pair.matrices.values()} == changed
     for matrix, weight in pair.matrices.items():
@@ -443,6 +462,6 @@ def test_without_its_class_the_names_and_shapes_are_the_model(tmp_path, config, 
     sides = [
         folder_of(tmp_path / name, side, config) for name, side in zip("ab", weights, strict=True)
     ]
-    found = extract(*sides, "lora", rank=2)
-    assert len(found.matrices) == 3
-    assert said in found.note
+    extraction = extract(*sides, "lora", rank=2)
+    assert len(extraction.matrices) == 3
+    assert said in extraction.note

@@ -81,7 +81,7 @@ def sharded(net):
 
 
 def used(net):
-    """Computed weights are no leaves of autograd."""
+    """Run it once, so that its computed weights are not leaves of autograd."""
     net(torch.ones(1, SIZE))
     return net
 
@@ -112,7 +112,7 @@ def of_hqq(net):
 
 
 PARTS, DEQUANTISE = "parametrised", "dequantise the model with its own library"
-# What is done to the nets, the weights that are analysed, and what is said of others.
+# How the nets are changed, which weights are analysed, and why the others are not.
 MODULES = {
     "a lock": (with_lock, BOTH, {}),
     "an open file": (with_file, BOTH, {}),
@@ -122,32 +122,39 @@ MODULES = {
     "sharded": (sharded, BOTH, {}),
     "an object in the state": (with_state, BOTH, {"first._extra_state": "not a tensor: dict"}),
     "a lazy layer": (
-        with_lazy_layer, BOTH, {"third.weight": "not initialised yet; run the model once"},
+        with_lazy_layer,
+        BOTH,
+        {"third.weight": "not initialised yet; run the model once"},
     ),
     "spectral norm": (
-        lambda net: used(spectral_norm(net.first) and net), BOTH[1:], {BOTH[0]: PARTS},
+        lambda net: used(spectral_norm(net.first) and net),
+        BOTH[1:],
+        {BOTH[0]: PARTS},
     ),
     "pruned": (
-        lambda net: used(prune.random_unstructured(net.first, "weight", 0.5) and net), BOTH[1:],
+        lambda net: used(prune.random_unstructured(net.first, "weight", 0.5) and net),
+        BOTH[1:],
         {BOTH[0]: PARTS},
     ),
     "int8 of torch": (of_torch, BOTH[1:], {BOTH[0]: f"quantised (qint8); {DEQUANTISE}"}),
     "torchao": (of_torchao, BOTH[1:], {BOTH[0]: f"quantised (Int8Tensor); {DEQUANTISE}"}),
     "bitsandbytes": (of_bitsandbytes, BOTH[1:], {BOTH[0]: f"quantised (uint8); {DEQUANTISE}"}),
     "HQQ": (of_hqq, BOTH[1:], {BOTH[0]: f"quantised (uint8); {DEQUANTISE}"}),
-}  # fmt: skip
+}
 PACKAGES = ("torchao", "bitsandbytes", "HQQ")
 CASES = [pytest.param(name, marks=[pytest.mark.deep] * (name in PACKAGES)) for name in MODULES]
 
 
 def analysed(base, tuned):
-    found = analyze(base, tuned, ranks=2)
-    return {row.name: row.error for row in found.errors if row.method == "LoRA"}, found.skipped
+    analysis = analyze(base, tuned, ranks=2)
+    return {
+        row.name: row.error for row in analysis.errors if row.method == "LoRA"
+    }, analysis.skipped
 
 
 def extracted(base, tuned):
-    found = extract(base, tuned, "lora", rank=2)
-    return {row.name: row.error for row in found.matrices}, found.skipped
+    extraction = extract(base, tuned, "lora", rank=2)
+    return {row.name: row.error for row in extraction.matrices}, extraction.skipped
 
 
 @cache
@@ -183,19 +190,28 @@ def test_a_sharded_model_is_checked_in_one_of_its_class(group):
     sides = make("Llama"), fine_tuned(make("Llama"))
     expected = extract(*sides, "lora", rank=2)
     mesh = init_device_mesh("cpu", (1,))
-    found = extract(*(fully_shard(side, mesh=mesh) for side in sides), "lora", rank=2, check=True)
-    assert found.matrices == expected.verify().matrices
-    assert not found.disagreements
+    extraction = extract(
+        *(fully_shard(side, mesh=mesh) for side in sides), "lora", rank=2, check=True
+    )
+    assert extraction.matrices == expected.verify().matrices
+    assert not extraction.disagreements
 
 
 def test_a_weight_of_weight_normalisation_is_of_the_model_and_has_no_adapter():
     """A fine-tune as a state dict has it in the model that it is loaded into."""
     settings = {
-        "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 9,
-        "intermediate_size": 48, "conv_dim": (32,), "conv_stride": (2,), "conv_kernel": (3,),
-        "num_feat_extract_layers": 1, "num_conv_pos_embeddings": 4,
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "vocab_size": 9,
+        "intermediate_size": 48,
+        "conv_dim": (32,),
+        "conv_stride": (2,),
+        "conv_kernel": (3,),
+        "num_feat_extract_layers": 1,
+        "num_conv_pos_embeddings": 4,
         "num_conv_pos_embedding_groups": 2,
-    }  # fmt: skip
+    }
     config = transformers.Wav2Vec2Config(**settings)
     torch.manual_seed(0)
     base = transformers.Wav2Vec2ForCTC(config).eval()
@@ -204,9 +220,11 @@ def test_a_weight_of_weight_normalisation_is_of_the_model_and_has_no_adapter():
     assert name in {row.name for row in analyze(base, tuned, ranks=1).matrices}
     inputs = {"input_values": torch.linspace(-1, 1, 200)[None] ** 3}
     run = partial(extract, method="lora", rank=2, check=True, inputs=inputs)
-    found, other = run(base, tuned), run(base, tuned.state_dict())
-    assert {row.name: row.reason for row in found.skipped}[name].startswith("parametrised: PEFT")
-    for row, same in zip(found.outputs, other.outputs, strict=True):
+    extraction, other = run(base, tuned), run(base, tuned.state_dict())
+    assert {row.name: row.reason for row in extraction.skipped}[name].startswith(
+        "parametrised: PEFT"
+    )
+    for row, same in zip(extraction.outputs, other.outputs, strict=True):
         # Its parts in float32 are other numbers of the same product.
         assert same.error == pytest.approx(row.error, rel=1e-4)
 

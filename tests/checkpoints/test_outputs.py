@@ -35,11 +35,11 @@ def test_what_differs_is_what_the_formulas_say():
     goal = torch.tensor([[0.0, 1.0], [2.0, 0.0]], dtype=torch.float64)
     before = torch.zeros_like(goal)
     after = torch.tensor([[0.0, 0.5], [0.0, 1.0]], dtype=torch.float64)
-    found = compared("adapter", goal, before, after)
-    p, q = (one.exp() / one.exp().sum(1, keepdim=True) for one in (goal, after))
+    row = compared("adapter", goal, before, after)
+    p, q = (logits.exp() / logits.exp().sum(1, keepdim=True) for logits in (goal, after))
     kl = float((p * (p / q).log()).sum()) / 2
-    assert (found.error, found.kl) == (pytest.approx(5.25 / 5), pytest.approx(kl))
-    assert (found.agreement, found.positions) == (0.5, 2)
+    assert (row.error, row.kl) == (pytest.approx(5.25 / 5), pytest.approx(kl))
+    assert (row.agreement, row.positions) == (0.5, 2)
     assert compared("base", goal[:, :1], before[:, :1], before[:, :1]) == OutputRow(
         "base", 1.0, None, None, 2
     )
@@ -49,11 +49,14 @@ def test_texts_and_tensors_give_the_same_outputs(folders, tmp_path):
     texts, tensors = tmp_path / "texts.txt", tmp_path / "inputs.safetensors"
     texts.write_text("a b c\n\nd e f\n", encoding="utf-8")
     save_file({"input_ids": torch.tensor([[1, 2, 3], [4, 5, 6]])}, tensors)
-    asked = {"rank": 3, "save_modules": "embed|lm_head", "check": True}
-    rows = [extract(*folders, "lora", inputs=one, **asked).outputs for one in (str(texts), tensors)]
-    for one, other in zip(*rows, strict=True):
-        assert one.positions == other.positions == 6
-        assert (one.error, one.kl) == pytest.approx((other.error, other.kl), rel=1e-4)
+    options = {"rank": 3, "save_modules": "embed|lm_head", "check": True}
+    rows = [
+        extract(*folders, "lora", inputs=inputs, **options).outputs
+        for inputs in (str(texts), tensors)
+    ]
+    for row, other in zip(*rows, strict=True):
+        assert row.positions == other.positions == 6
+        assert (row.error, row.kl) == pytest.approx((other.error, other.kl), rel=1e-4)
     base, adapter = rows[0]
     assert (base.model, base.error, adapter.model) == ("base", 1.0, "adapter")
     assert 0 < adapter.error < 1
@@ -113,8 +116,8 @@ def test_four_bits_are_those_of_bitsandbytes(weight):
 def test_bits_are_the_nearest_code_of_a_block_or_an_integer_with_a_scale_per_row(weight):
     largest = weight.view(-1, 64).abs().amax(1, keepdim=True)
     nearest = NF4[((weight.view(-1, 64) / largest)[..., None] - NF4).abs().argmin(-1)]
-    found = quantised(weight, 4).view(-1, 64) / largest
-    torch.testing.assert_close(found, nearest, rtol=1e-6, atol=1e-6)
+    rounded = quantised(weight, 4).view(-1, 64) / largest
+    torch.testing.assert_close(rounded, nearest, rtol=1e-6, atol=1e-6)
     scale = 127 / weight.abs().amax(1, keepdim=True)
     codes = quantised(weight, 8) * scale
     torch.testing.assert_close(codes, (weight * scale).round(), rtol=0, atol=1e-4)
@@ -122,8 +125,8 @@ def test_bits_are_the_nearest_code_of_a_block_or_an_integer_with_a_scale_per_row
 
 def test_what_survives_is_less_the_smaller_the_change_is(weight):
     change = torch.outer(torch.linspace(-1, 1, 24), torch.linspace(1, 2, 40))
-    found = [surviving_energy(weight, weight + size * change, 8) for size in (1.0, 0.1, 0.01)]
-    assert found[0] > 0.99
-    assert found == sorted(found, reverse=True)
-    assert surviving_energy(weight, weight + 0.01 * change, 4) < found[2]
+    fractions = [surviving_energy(weight, weight + size * change, 8) for size in (1.0, 0.1, 0.01)]
+    assert fractions[0] > 0.99
+    assert fractions == sorted(fractions, reverse=True)
+    assert surviving_energy(weight, weight + 0.01 * change, 4) < fractions[2]
     assert surviving_energy(weight, weight, 4) == 1.0

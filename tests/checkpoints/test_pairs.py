@@ -25,8 +25,11 @@ EXPERTS = "model.layers.0.mlp.experts.gate_up_proj"
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
-def tensors(seed=0, shape=(20, 24), **more):
-    return {NAME: normal(*shape, seed=seed), "a.0.v.weight": normal(*shape, seed=seed + 10)} | more
+def tensors(seed=0, shape=(20, 24), **tensors_besides):
+    return {
+        NAME: normal(*shape, seed=seed),
+        "a.0.v.weight": normal(*shape, seed=seed + 10),
+    } | tensors_besides
 
 
 def as_memory(folder, *sides):
@@ -44,11 +47,11 @@ as_pickles = partial(as_files, save=torch.save)
 
 
 def reasons(pair):
-    return {one.name: one.reason for one in pair.skipped}
+    return {skipped.name: skipped.reason for skipped in pair.skipped}
 
 
 def notes(pair):
-    return {name: one.note for name, one in pair.matrices.items() if one.note}
+    return {name: matrix.note for name, matrix in pair.matrices.items() if matrix.note}
 
 
 @pytest.mark.parametrize(
@@ -60,12 +63,12 @@ def test_the_increment_is_the_difference_of_the_widened_weights(dtype):
     assert list(pair.matrices) == list(base)
     assert not pair.is_from_files
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    change, found = pair.increment(NAME), pair.weights(NAME)
-    assert change.dtype == found.dtype == wide
+    change, weights = pair.increment(NAME), pair.weights(NAME)
+    assert change.dtype == weights.dtype == wide
     assert torch.equal(change, tuned[NAME].to(wide) - base[NAME].to(wide))
-    assert torch.equal(found, base[NAME].to(wide))
+    assert torch.equal(weights, base[NAME].to(wide))
     # The caller may overwrite both.
-    change.zero_(), found.zero_()
+    change.zero_(), weights.zero_()
     assert torch.equal(pair.weights(NAME), base[NAME].to(wide))
     assert torch.equal(pair.increment(NAME), tuned[NAME].to(wide) - base[NAME].to(wide))
     assert pair.matrices[NAME].entry.dtype == str(dtype).removeprefix("torch.")
@@ -75,8 +78,8 @@ def test_the_increment_is_the_difference_of_the_widened_weights(dtype):
 
 def test_two_sides_further_apart_than_float32_reaches_have_an_increment():
     largest = torch.full((20, 24), 3e38)
-    found = open_pair({NAME: largest}, {NAME: -largest}).increment(NAME)
-    assert torch.equal(found, -2 * largest.double())
+    increment = open_pair({NAME: largest}, {NAME: -largest}).increment(NAME)
+    assert torch.equal(increment, -2 * largest.double())
 
 
 @pytest.mark.parametrize("longer", [0, 1], ids=["base", "tuned"])
@@ -86,7 +89,7 @@ def test_a_prefix_of_either_side_is_found(longer, prefix):
     sides, head = [tensors(0), tensors(1)], {HEAD: torch.ones(20, 24)}
     expected = sides[1][NAME] - sides[0][NAME]
     sides[longer] = {prefix + name: value for name, value in sides[longer].items()}
-    base, tuned = ({**one, **head} for one in sides)
+    base, tuned = ({**side, **head} for side in sides)
     pair = open_pair(base, tuned)
     assert pair.prefix == prefix
     assert list(pair.matrices) == list((base, tuned)[longer])
@@ -105,16 +108,15 @@ SHAPES = {
     "wte.weight": ((30, 20), (33, 24), "resized from 30x20 to 33x24"),
     "mlp.experts.none": ((0, 20, 20), (0, 20, 20), "too small: 0x20x20"),
     # A header may declare any number of empty experts.
-    "mlp.experts.thin": (
-        (2**40, 20, 0), (2**40, 20, 0), "too small (a side below 16): 20x0"
-    ),
+    "mlp.experts.thin": ((2**40, 20, 0), (2**40, 20, 0), "too small (a side below 16): 20x0"),
     EXPERTS: (
-        (3, 20, 24), (4, 20, 24),
+        (3, 20, 24),
+        (4, 20, 24),
         "numbers of experts differ: 3 in the base, 4 in the fine-tuned checkpoint",
     ),
     "new": (None, (20, 20), "only in the fine-tuned checkpoint"),
     "gone": ((20, 20), None, "only in the base checkpoint"),
-}  # fmt: skip
+}
 
 
 def test_what_cannot_be_compared_is_listed_with_its_reason():
@@ -131,7 +133,7 @@ def test_what_cannot_be_compared_is_listed_with_its_reason():
         "sparse": "not a plain tensor: torch.sparse_coo on cpu",
         "wide": "declares more entries than the file holds",
     }
-    assert [one.name for one in pair.skipped if one.damaged] == ["wide"]
+    assert [skipped.name for skipped in pair.skipped if skipped.damaged] == ["wide"]
 
 
 @pytest.mark.parametrize("store", [as_files, as_pickles])
@@ -156,7 +158,7 @@ def test_the_fingerprint_covers_both_sides_their_types_and_the_rows_that_are_com
     tmp_path, dtype
 ):
     base, tuned = ({k: v.to(dtype) for k, v in tensors(seed).items()} for seed in (0, 1))
-    more = torch.zeros(21, 24, dtype=dtype)
+    embedding = torch.zeros(21, 24, dtype=dtype)
     changed = [
         (base, tuned),
         ({**base, NAME: tuned["a.0.v.weight"]}, tuned),
@@ -165,13 +167,13 @@ def test_the_fingerprint_covers_both_sides_their_types_and_the_rows_that_are_com
         ({**base, NAME: tuned[NAME]}, {**tuned, NAME: base[NAME]}),
     ]
     pairs = [open_pair(*sides) for sides in changed]
-    assert len({one.fingerprint("a.0.v.weight") for one in pairs}) == 1
-    found = {one.fingerprint(NAME) for one in pairs} | {pairs[0].fingerprint("a.0.v.weight")}
-    assert len(found) == 1 + len(changed)
-    assert {len(bytes.fromhex(one)) for one in found} == {16}
+    assert len({pair.fingerprint("a.0.v.weight") for pair in pairs}) == 1
+    prints = {pair.fingerprint(NAME) for pair in pairs} | {pairs[0].fingerprint("a.0.v.weight")}
+    assert len(prints) == 1 + len(changed)
+    assert {len(bytes.fromhex(fingerprint)) for fingerprint in prints} == {16}
     # Zeros in place of rows that one side lacks would change nothing else.
-    sides = [{"wte.weight": more[:rows]} for rows in (20, 21)]
-    assert len({open_pair(one, sides[0]).fingerprint("wte.weight") for one in sides}) == 2
+    sides = [{"wte.weight": embedding[:rows]} for rows in (20, 21)]
+    assert len({open_pair(side, sides[0]).fingerprint("wte.weight") for side in sides}) == 2
     for store in (as_files, as_pickles):
         stored = open_pair(*store(tmp_path, base, tuned))
         assert stored.fingerprint(NAME) == pairs[0].fingerprint(NAME)
@@ -183,8 +185,8 @@ def test_each_expert_is_a_matrix_or_all_are_stacked(tmp_path, store):
     sources = store(tmp_path, {EXPERTS: base}, {EXPERTS: tuned})
     pair = open_pair(*sources)
     assert list(pair.matrices) == [f"{EXPERTS}[{i}]" for i in range(3)]
-    for i, (name, one) in enumerate(pair.matrices.items()):
-        assert (one.shape, one.entry.shape) == ((20, 24), (3, 20, 24))
+    for i, (name, matrix) in enumerate(pair.matrices.items()):
+        assert (matrix.shape, matrix.entry.shape) == ((20, 24), (3, 20, 24))
         assert torch.equal(pair.increment(name), tuned[i] - base[i])
         assert torch.equal(pair.weights(name), base[i])
     assert list(open_pair(*sources, MatrixSelection(include=r"\[1\]$")).matrices) == [
@@ -314,7 +316,9 @@ deprecated = pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize(("base", "tuned"), [("old", "new"), ("new", None), (None, "old")])
 def test_weights_of_weight_normalisation_are_compared_in_every_form(base, tuned, dim, dtype):
     (before, w), (after, w_tuned) = (
-        parameters(partial(STYLES[style], dim=dim) if style else lambda one: one, seed, dtype)
+        parameters(
+            partial(STYLES[style], dim=dim) if style else lambda tensors: tensors, seed, dtype
+        )
         for seed, style in enumerate((base, tuned))
     )
     pair = open_pair(before, after)
@@ -339,7 +343,7 @@ def test_the_length_of_a_direction_does_not_matter(factor, dtype):
     twice = {**base, "a.weight_g": 2 * base["a.weight_g"]}
     pair = open_pair(base, twice)
     assert torch.equal(pair.increment("a.weight"), pair.weights("a.weight"))
-    prints = {open_pair(base, one).fingerprint("a.weight") for one in (base, longer, twice)}
+    prints = {open_pair(base, tuned).fingerprint("a.weight") for tuned in (base, longer, twice)}
     assert len(prints) == 3
 
 
@@ -385,7 +389,9 @@ def test_a_direction_whose_length_is_missing_is_not_a_weight(tmp_path):
     save_file({"a.weight_v": normal(20, 24)}, tmp_path / "1.safetensors")
     files = {"a.weight_g": "0.safetensors", "a.weight_v": "1.safetensors"}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
-    found = open_checkpoint(tmp_path)
-    assert found.entries == {}
-    assert str(found.left_out["a.weight"]).startswith("a part of it cannot be read: a.weight_g: ")
-    assert found.left_out["a.weight"].damaged
+    checkpoint = open_checkpoint(tmp_path)
+    assert checkpoint.entries == {}
+    assert str(checkpoint.left_out["a.weight"]).startswith(
+        "a part of it cannot be read: a.weight_g: "
+    )
+    assert checkpoint.left_out["a.weight"].damaged

@@ -39,9 +39,11 @@ def few_entries(p, q):
 METHODS = {
     "LoRA": (low_rank, "LoraConfig", lambda layer: layer.r["default"]),
     "LoCA": (
-        few_cosines, "LoCAConfig", lambda layer: layer.loca_spectrum["default"].coefficients.numel()
+        few_cosines,
+        "LoCAConfig",
+        lambda layer: layer.loca_spectrum["default"].coefficients.numel(),
     ),
-}  # fmt: skip
+}
 
 
 def changed(model, change, *, but=()):
@@ -76,40 +78,46 @@ def test_each_module_gets_its_size_whatever_names_it_ends(method):
     """Not those that do not change, embeddings, or parameters that are read directly."""
     change, name, size_of = METHODS[method]
     model = nn.ModuleDict(
-        {"fc": linear(), "block": block(), "last": linear(), "0": nn.ModuleDict({"0": block()}),
-         "embed": nn.Embedding(30, 20), "attn": nn.MultiheadAttention(20, 2)}
-    )  # fmt: skip
+        {
+            "fc": linear(),
+            "block": block(),
+            "last": linear(),
+            "0": nn.ModuleDict({"0": block()}),
+            "embed": nn.Embedding(30, 20),
+            "attn": nn.MultiheadAttention(20, 2),
+        }
+    )
     before, after = changed(model, change, but=["last.weight"])
     after["block.fc.weight"] += 3 * change(20, 20)
     after["fc.weight"] += 0.5 * change(20, 20)
-    found = analyze(before, after, allocate=600, **ASKED)
-    rows = [one for one in found.allocation if one.method == method and one.size]
-    sizes = {one.name.removesuffix(".weight"): one.size for one in rows}
+    analysis = analyze(before, after, allocate=600, **ASKED)
+    rows = [row for row in analysis.allocation if row.method == method and row.size]
+    sizes = {row.name.removesuffix(".weight"): row.size for row in rows}
     assert sizes.keys() == {"fc", "block.fc", "block.down", "0.0.fc", "0.0.down"}
-    assert name in found.config_source
-    names, peft_model = adapted(model, found.config_source)
-    layers = [peft_model.get_submodule(one) for one in names]
+    assert name in analysis.config_source
+    names, peft_model = adapted(model, analysis.config_source)
+    layers = [peft_model.get_submodule(name) for name in names]
     assert dict(zip(names, map(size_of, layers), strict=True)) == sizes
     assert method != "LoRA" or {layer.scaling["default"] for layer in layers} == {2}
 
 
 def test_a_configuration_is_an_object_of_peft_of_the_form_and_budget_that_is_asked():
     model = nn.ModuleDict({"fc": linear(), "last": linear(), "tiny": linear(16)})
-    found = analyze(*changed(model, low_rank), **(ASKED | {"ranks": (2, 4, 9)}))
-    assert isinstance(found.config(), peft.LoraConfig)
-    assert (found.config().r, found.config(rank=4).r) == (2, 4)
-    assert found.config().target_modules == {"fc", "last", "tiny"}
+    analysis = analyze(*changed(model, low_rank), **(ASKED | {"ranks": (2, 4, 9)}))
+    assert isinstance(analysis.config(), peft.LoraConfig)
+    assert (analysis.config().r, analysis.config(rank=4).r) == (2, 4)
+    assert analysis.config().target_modules == {"fc", "last", "tiny"}
     # The smallest has not enough entries for rank 9.
-    assert found.config(rank=9).target_modules == {"fc", "last"}
-    assert found.config("entries", 4).r == 2
-    assert found.config("LoCA").n_frequency == 32 * 2 // 2
-    assert found.config("fourierft").n_frequency == 32 * 2
+    assert analysis.config(rank=9).target_modules == {"fc", "last"}
+    assert analysis.config("entries", 4).r == 2
+    assert analysis.config("LoCA").n_frequency == 32 * 2 // 2
+    assert analysis.config("fourierft").n_frequency == 32 * 2
     for wrong, said in (
         (("Loka",), "unknown method 'Loka'; did you mean LoRA?"),
         ((None, 3), "unknown rank '3'"),
     ):
         with pytest.raises(InvalidArgumentError, match=re.escape(said)):
-            found.config(*wrong)
+            analysis.config(*wrong)
     several = analyze(*changed(model, low_rank), model, **ASKED)
     assert several.config_source == ""
     with pytest.raises(InvalidArgumentError, match="analyse one of them"):
@@ -119,9 +127,9 @@ def test_a_configuration_is_an_object_of_peft_of_the_form_and_budget_that_is_ask
 def test_all_modules_have_one_r_of_shira():
     """No total is split for it."""
     model = nn.ModuleDict({"fc": linear(), "last": linear(30)})
-    found = analyze(*changed(model, few_entries), **ASKED)
-    assert "# The entries are random; " in found.config_source
-    names, peft_model = adapted(model, found.config_source)
+    analysis = analyze(*changed(model, few_entries), **ASKED)
+    assert "# The entries are random; " in analysis.config_source
+    names, peft_model = adapted(model, analysis.config_source)
     assert names == ["fc", "last"]
     assert {peft_model.get_submodule(name).r["default"] for name in names} == {1}
 
@@ -141,29 +149,33 @@ def test_many_names_are_printed_in_short_lines(is_ambiguous):
     names = [f"model.layers.{i}.self_attn.{kind}_proj" for i in range(8) for kind in "qkv"]
     names += ["fc", "block.fc"] * is_ambiguous
     tuned = {f"{name}.weight": low_rank(20, 20) for name in names}
-    found = analyze({name: torch.zeros(20, 20) for name in tuned}, tuned, **ASKED)
-    assert max(map(len, found.config_source.splitlines())) <= 100
-    assert ('target_modules="|".join(' in found.config_source) == is_ambiguous
-    assert isinstance(found.config().target_modules, str) == is_ambiguous
+    analysis = analyze({name: torch.zeros(20, 20) for name in tuned}, tuned, **ASKED)
+    assert max(map(len, analysis.config_source.splitlines())) <= 100
+    assert ('target_modules="|".join(' in analysis.config_source) == is_ambiguous
+    assert isinstance(analysis.config().target_modules, str) == is_ambiguous
 
 
 def test_without_a_module_or_an_error_nothing_is_proposed():
     change = low_rank(20, 20)
     for name, rank in (("in_proj_weight", 2), ("fc.weight", 11)):
-        found = analyze({name: 0 * change}, {name: change}, **(ASKED | {"ranks": rank}))
-        assert (bool(found.errors), found.config_source) == (rank == 2, "")
+        analysis = analyze({name: 0 * change}, {name: change}, **(ASKED | {"ranks": rank}))
+        assert (bool(analysis.errors), analysis.config_source) == (rank == 2, "")
 
 
 @pytest.mark.parametrize("name", ["ViT", "BERT", "T5", "Mixtral", "DeepSeek-V3", "GPT-2"])
 def test_a_proposed_configuration_has_the_names_of_the_loaded_model(tmp_path, name):
     """Whatever the file calls them, and only layers that PEFT can adapt."""
     base, tuned = zoo.pair(name, tmp_path)
-    found = analyze(base, tuned, ranks=[1])
+    analysis = analyze(base, tuned, ranks=[1])
     kinds = {"lora": "Lora", "loca": "LoCA|FourierFT", "entries": "Shira"}
-    (method,) = (one for one in kinds if re.search(f"({kinds[one]})Config", found.config_source))
-    modules = {one.module for one in found.matrices if method in one.adapters}
+    (method,) = (
+        method_name
+        for method_name in kinds
+        if re.search(f"({kinds[method_name]})Config", analysis.config_source)
+    )
+    modules = {row.module for row in analysis.matrices if method in row.adapters}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PEFT sets fan_in_fan_out for Conv1D
-        names = adapted(zoo.make(name), found.config_source)[0]
+        names = adapted(zoo.make(name), analysis.config_source)[0]
     assert set(names) == modules
-    assert not any("relative_attention_bias" in one or "experts" in one for one in names)
+    assert not any("relative_attention_bias" in name or "experts" in name for name in names)

@@ -38,19 +38,19 @@ GRIDS = {
     "of rows": (MATRIX, positive(P), lambda s, i, j: s[i]),
     "of rows, bfloat16": (MATRIX, positive(P, 1).bfloat16(), lambda s, i, j: s[i, 0]),
     "of columns": (MATRIX, positive(1, Q), lambda s, i, j: s[0, j]),
-    "powers of two": (
-        MATRIX, POWERS.to(torch.float8_e8m0fnu), lambda s, i, j: POWERS[i, j // 12]
-    ),
+    "powers of two": (MATRIX, POWERS.to(torch.float8_e8m0fnu), lambda s, i, j: POWERS[i, j // 12]),
     "of blocks": (MATRIX, positive(3, 3), lambda s, i, j: s[i // 16, j // 12]),
     "of blocks that divide": (MATRIX, positive(10, 9), lambda s, i, j: s[i // 4, j // 4]),
     "of blocks, four dimensions": (
-        MATRIX, positive(3, 1, 3, 1), lambda s, i, j: s[i // 16, 0, j // 12, 0]
+        MATRIX,
+        positive(3, 1, 3, 1),
+        lambda s, i, j: s[i // 16, 0, j // 12, 0],
     ),
     "of all experts": (EXPERTS, positive(), lambda s, e, i, j: s),
     "of each expert": (EXPERTS, positive(2), lambda s, e, i, j: s[e]),
     "of experts' rows": (EXPERTS, positive(2, P), lambda s, e, i, j: s[e, i]),
     "of experts' blocks": (EXPERTS, positive(2, 3, 3), lambda s, e, i, j: s[e, i // 16, j // 12]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("shape", "scale", "of"), GRIDS.values(), ids=GRIDS.keys())
@@ -100,20 +100,20 @@ class Allocated(TorchDispatchMode):
         self.sizes = {}
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        found = function(*args, **(kwargs or {}))
-        if isinstance(found, torch.Tensor):
-            storage = found.untyped_storage()
+        output = function(*args, **(kwargs or {}))
+        if isinstance(output, torch.Tensor):
+            storage = output.untyped_storage()
             self.sizes[storage.data_ptr()] = storage.nbytes()
-        return found
+        return output
 
 
 @pytest.mark.parametrize("shape", [(), (512, 1), (1, 512), (4, 4), (512, 4)], ids=str)
 def test_scales_take_little_more_memory_than_the_matrix(shape):
     weight, scale = stored(512, 512), positive(*shape)
-    given = weight.untyped_storage().nbytes() + scale.untyped_storage().nbytes()
+    size = weight.untyped_storage().nbytes() + scale.untyped_storage().nbytes()
     with Allocated() as allocated:
         scaled(weight, scale)
-    assert sum(allocated.sizes.values()) <= 1.05 * 512 * 512 * 4 + given
+    assert sum(allocated.sizes.values()) <= 1.05 * 512 * 512 * 4 + size
 
 
 def test_the_fingerprint_covers_the_scales(tmp_path):
@@ -126,7 +126,7 @@ def test_the_fingerprint_covers_the_scales(tmp_path):
         scales = {f"{name}_scale": torch.tensor(scale), f"{experts}_scale": torch.ones(2)}
         scales[f"{experts}_scale"][1] = scale
         pair = open_pair(base, folder_of(tmp_path / "tuned", {**content, **scales}))
-        prints.append([pair.fingerprint(one) for one in (name, f"{experts}[0]", f"{experts}[1]")])
+        prints.append([pair.fingerprint(name) for name in (name, f"{experts}[0]", f"{experts}[1]")])
     assert prints[0] == prints[1]
     assert [a == b for a, b in zip(prints[1], prints[2], strict=True)] == [False, True, False]
 
@@ -138,18 +138,26 @@ STORED = {
     "GPTQ": {".qweight": WORDS, ".qzeros": WORDS, ".scales": NUMBERS, ".g_idx": WORDS[0]},
     "AWQ": {".qweight": WORDS, ".qzeros": WORDS, ".scales": NUMBERS},
     "NF4": {
-        ".weight": BYTES, ".weight.absmax": NUMBERS, ".weight.quant_map": NUMBERS,
+        ".weight": BYTES,
+        ".weight.absmax": NUMBERS,
+        ".weight.quant_map": NUMBERS,
         ".weight.quant_state.bitsandbytes__nf4": BYTES,
     },
     "LLM.int8": {".weight": BYTES.char(), ".SCB": NUMBERS[0], ".weight_format": BYTES[0, 0]},
     "compressed-tensors, packed": {
-        ".weight_packed": WORDS, ".weight_scale": NUMBERS, ".weight_shape": WIDE[0],
+        ".weight_packed": WORDS,
+        ".weight_scale": NUMBERS,
+        ".weight_shape": WIDE[0],
     },
     "compressed-tensors, INT8": {
-        ".weight": BYTES.char(), ".weight_scale": NUMBERS, ".weight_zero_point": BYTES.char(),
+        ".weight": BYTES.char(),
+        ".weight_scale": NUMBERS,
+        ".weight_zero_point": BYTES.char(),
     },
     "compressed-tensors, sparse": {
-        ".weight.compressed": NUMBERS, ".weight.bitmask": BYTES, ".weight.shape": WIDE[0],
+        ".weight.compressed": NUMBERS,
+        ".weight.bitmask": BYTES,
+        ".weight.shape": WIDE[0],
     },
     "NVFP4": {".weight": BYTES, ".weight_scale": FLOAT8, ".weight_scale_2": NUMBERS[0, 0]},
     "MXFP4": {".weight_blocks": BYTES, ".weight_scales": BYTES},
@@ -157,23 +165,29 @@ STORED = {
     "FP4 of DeepSeek": {".weight": BYTES.char(), ".scale": NUMBERS.to(torch.float8_e8m0fnu)},
     "FP8 of ComfyUI": {".weight": FLOAT8, ".scale_weight": NUMBERS[0, 0]},
     "FP8 with zero points": {
-        ".weight": FLOAT8, ".weight_scale": NUMBERS, ".weight_zero_point": FLOAT8,
+        ".weight": FLOAT8,
+        ".weight_scale": NUMBERS,
+        ".weight_zero_point": FLOAT8,
     },
     "HQQ": {".W_q": BYTES, ".scale": NUMBERS, ".zero": NUMBERS, ".group_size": WIDE[0, 0]},
     "quanto": {".weight._data": BYTES, ".weight._scale": NUMBERS, ".weight._shift": NUMBERS},
     "quanto, FP8": {".weight._data": FLOAT8, ".weight._scale": NUMBERS},
     "torchao": {
-        "._weight_qdata": BYTES, "._weight_scale": NUMBERS, "._weight_zero_point": NUMBERS,
+        "._weight_qdata": BYTES,
+        "._weight_scale": NUMBERS,
+        "._weight_zero_point": NUMBERS,
     },
     "torchao, FP8": {"._weight_qdata": FLOAT8, "._weight_scale": NUMBERS},
     "HIGGS": {".weight": SHORTS, ".scales": NUMBERS, ".tables": NUMBERS[0], ".tables2": NUMBERS},
     "FP-Quant": {
-        ".qweight": BYTES, ".scales": BYTES, ".forward_hadamard_matrix": NUMBERS,
+        ".qweight": BYTES,
+        ".scales": BYTES,
+        ".forward_hadamard_matrix": NUMBERS,
         ".backward_hadamard_matrix": NUMBERS,
     },
     "AQLM": {".codes": SHORTS, ".codebooks": NUMBERS[:, :, None], ".scales": NUMBERS},
     "MLX": {".weight": WORDS.to(torch.uint32), ".scales": NUMBERS, ".biases": NUMBERS},
-}  # fmt: skip
+}
 WAY_OUT = "dequantise the model with its own library, save it and pass the copy"
 
 
@@ -189,13 +203,13 @@ def test_a_quantised_module_is_left_out_whole(tmp_path, kind, sides):
     base, tuned = (tuned, base) if sides == "tuned" else (base, tuned)
     pair = open_pair(folder_of(tmp_path / "base", base), folder_of(tmp_path / "tuned", tuned))
     assert list(pair.matrices) == ["b.weight"]
-    assert {one.name for one in pair.skipped} == {"a.weight", "a.bias"}
-    (reason,) = {one.reason for one in pair.skipped}
+    assert {skipped.name for skipped in pair.skipped} == {"a.weight", "a.bias"}
+    (reason,) = {skipped.reason for skipped in pair.skipped}
     assert re.fullmatch(rf"quantised \((U8|I8|I16|I32|U32|F8_E4M3)\); {WAY_OUT}", reason)
-    assert not any(one.damaged for one in pair.skipped)
+    assert not any(skipped.damaged for skipped in pair.skipped)
 
 
-# What a configuration says, and tensors that hold numbers all the same.
+# The quantisation that a configuration states, and tensors that hold numbers all the same.
 PLAIN = {
     "a mask in a module with others": (None, {"a.bias": BYTES, "a.q.weight": NUMBERS}),
     "indices": (None, {"a.position_ids": WIDE, "a.table": NUMBERS}),
@@ -247,12 +261,15 @@ REASONS = {
     },
     "no scales, unlike others": (
         {**WEIGHT, "c.weight": stored(P, Q), "c.weight_scale": positive(P)},
-        f"FP8 without scales; {WAY_OUT}", False,
+        f"FP8 without scales; {WAY_OUT}",
+        False,
     ),
     "no scales, in spite of the configuration": (
-        WEIGHT, f"FP8 without scales; {WAY_OUT}", False,
+        WEIGHT,
+        f"FP8 without scales; {WAY_OUT}",
+        False,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REASONS)
@@ -260,12 +277,12 @@ def test_what_cannot_be_read_is_one_reason(tmp_path, case):
     content, reason, is_damaged = REASONS[case]
     config = {"quantization_config": {"quant_method": "fp8"}} if "configuration" in case else None
     base = folder_of(tmp_path / "base", {"a.weight": normal(P, Q), "b.weight": normal(P, Q)})
-    content = {name: one.clone() for name, one in content.items()}
+    content = {name: tensor.clone() for name, tensor in content.items()}
     content["b.weight"] = normal(P, Q, seed=1)
     pair = open_pair(base, folder_of(tmp_path / "tuned", content, config))
     assert list(pair.matrices) == ["b.weight"]
-    (found,) = (one for one in pair.skipped if one.name != "c.weight")
-    assert (found.name, found.reason, found.damaged) == ("a.weight", reason, is_damaged)
+    (left_out,) = (skipped for skipped in pair.skipped if skipped.name != "c.weight")
+    assert (left_out.name, left_out.reason, left_out.damaged) == ("a.weight", reason, is_damaged)
 
 
 def test_a_missing_shard_costs_the_weight_of_its_scales_and_no_scales_are_a_weight(tmp_path):
@@ -277,7 +294,7 @@ def test_a_missing_shard_costs_the_weight_of_its_scales_and_no_scales_are_a_weig
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     checkpoint = open_checkpoint(tmp_path)
     assert set(checkpoint.entries) == {"b.weight"}
-    damaged = {name: str(one) for name, one in checkpoint.left_out.items() if one.damaged}
+    damaged = {name: str(reason) for name, reason in checkpoint.left_out.items() if reason.damaged}
     assert damaged.keys() >= {"a.weight", "c.weight"}
     assert "a part of it cannot be read: c.weight_scale_inv: " in damaged["c.weight"]
     assert "2.safetensors" in damaged["c.weight"]
@@ -304,5 +321,5 @@ def test_any_shapes_are_read_or_refused(tmp_path_factory, weight, scale, kind, n
     content = {name: torch.ones(weight).to(kind), f"{name}_scale": torch.ones(scale)}
     config = {"quantization_config": {"weight_block_size": block}}
     checkpoint = open_checkpoint(folder_of(tmp_path_factory.mktemp("any"), content, config))
-    for own, entry in checkpoint.entries.items():
-        assert tuple(checkpoint.load(own).shape) == entry.shape
+    for key, entry in checkpoint.entries.items():
+        assert tuple(checkpoint.load(key).shape) == entry.shape

@@ -17,7 +17,7 @@ WEIGHTS = {f"{i}.weight": SQUARE for i in range(3)}
 OTHER = nn.Sequential(nn.Linear(20, 25), nn.Linear(20, 20), nn.Linear(20, 20))
 pair = partial(analyze, *SIDES)
 demo = partial(extract, *demo_pair())
-one = partial(demo, "lora", rank=2)
+extracted = partial(demo, "lora", rank=2)
 # Refused before anything is read.
 nothing = partial(extract, "none", "none")
 REFUSED = [
@@ -34,17 +34,23 @@ REFUSED = [
     (partial(analyze, SQUARE, epsilon=1.0), r"epsilon must be .* not 1\.0; .*=0\.001"),
     (partial(analyze, SQUARE, allocate=50), "can have an adapter, and there is none"),
     (partial(analyze, {"x": SQUARE}, {"y": SQUARE}), "in common"),
-    (partial(analyze, *demo_pair(), demo_pair()[1]),
-     rf"^{demo_pair()[1]} is given twice; give every fine-tune once"),
+    (
+        partial(analyze, *demo_pair(), demo_pair()[1]),
+        rf"^{demo_pair()[1]} is given twice; give every fine-tune once",
+    ),
     (partial(analyze, Path(__file__).parent, SQUARE), r"holds no model\.safetensors, .*; pass the"),
-    *((partial(analyze, f"hub:{name}", SQUARE), "does not name a repository")
-      for name in ("a", "a/b/c", "/b", "a/")),
+    *(
+        (partial(analyze, f"hub:{name}", SQUARE), "does not name a repository")
+        for name in ("a", "a/b/c", "/b", "a/")
+    ),
     (partial(pair, max_size=100), r"is left .*: 1 tensors? \(larger than"),
     (partial(pair, include="("), "include must be a regular expression"),
     (partial(pair, group="("), "group must be a regular expression"),
     (partial(pair, experts="all"), "interpretation of experts 'all'"),
-    (partial(pair, allocate=600, accounting="paper"),
-     'splits 600 trainable numbers, which accounting="paper" would count otherwise; leave'),
+    (
+        partial(pair, allocate=600, accounting="paper"),
+        'splits 600 trainable numbers, which accounting="paper" would count otherwise; leave',
+    ),
     (partial(pair, ranks=1, allocate="35B"), "35 bytes is too small: one coefficient costs 36"),
     (partial(nothing, "loca", rank=2, components=3), "or energy=0.9"),
     (partial(nothing, "lora", components=3), "components is for LoCA only; .*rank=8"),
@@ -58,26 +64,39 @@ REFUSED = [
     (partial(nothing, "best", allocate=9, cap=2), "which method best mixes"),
     (partial(nothing, "entries", allocate="4MB"), "one r for all; pass a rank"),
     (partial(nothing, "dora", rank=1), "unknown method 'dora'; did you mean lora.* from lora,"),
-    (partial(one, check=True, requantise=5), "requantise must be 8 or 4 bits, not 5"),
-    (partial(one, inputs="texts.txt"), "pass check=True as well"),
-    (partial(one, serve="vlmm"), "unknown engine 'vlmm'; did you mean vllm"),
-    (partial(one, serve="vllm", save_modules="head"), "vLLM reads no modules that are stored"),
-    (partial(extract, NORMED, NORMED, rank=1, save_modules="a"),
-     "save_modules would store a.weight, .* match fewer modules"),
-    (partial(extract, {"wte.weight": SQUARE}, {"wte.weight": 2 * SQUARE}, rank=1),
-     r"no layer is left to extract \(left out: 1 tensor \(embedding\)\)"),
-    (partial(extract, *2 * [WEIGHTS], rank=1, model=nn.Linear(2, 2)),
-     "Linear is not the model of the base"),
-    (partial(extract, *2 * [WEIGHTS], rank=1, model=OTHER),
-     r"other shapes: 0.weight \(20x20\); pass the"),
+    (partial(extracted, check=True, requantise=5), "requantise must be 8 or 4 bits, not 5"),
+    (partial(extracted, inputs="texts.txt"), "pass check=True as well"),
+    (partial(extracted, serve="vlmm"), "unknown engine 'vlmm'; did you mean vllm"),
+    (
+        partial(extracted, serve="vllm", save_modules="head"),
+        "vLLM reads no modules that are stored",
+    ),
+    (
+        partial(extract, NORMED, NORMED, rank=1, save_modules="a"),
+        "save_modules would store a.weight, .* match fewer modules",
+    ),
+    (
+        partial(extract, {"wte.weight": SQUARE}, {"wte.weight": 2 * SQUARE}, rank=1),
+        r"no layer is left to extract \(left out: 1 tensor \(embedding\)\)",
+    ),
+    (
+        partial(extract, *2 * [WEIGHTS], rank=1, model=nn.Linear(2, 2)),
+        "Linear is not the model of the base",
+    ),
+    (
+        partial(extract, *2 * [WEIGHTS], rank=1, model=OTHER),
+        r"other shapes: 0.weight \(20x20\); pass the",
+    ),
     (partial(demo, "lora", rank=97), "rank=97 is above the smaller side of every .* at most 96"),
     (partial(demo, "loca", rank=2, serve="llama.cpp"), "llama.cpp serves LoRA only"),
-    *((partial(nothing, "lora", allocate=text), r"is not a size .* 500kB, 4MB or 1MiB")
-      for text in ("", "many", "4MX", "1Mi", "1iB", "-5", "1e6", "0.3", "12 apples")),
+    *(
+        (partial(nothing, "lora", allocate=text), r"is not a size .* 500kB, 4MB or 1MiB")
+        for text in ("", "many", "4MX", "1Mi", "1iB", "-5", "1e6", "0.3", "12 apples")
+    ),
     (partial(nothing, "lora", allocate=0), "allocate must be at least 1, not 0"),
     (partial(nothing, "lora", allocate="0kB"), "allocate must be at least 1, not 0"),
     (partial(nothing, "lora", allocate=1.5), "allocate must be a whole number, not 1.5"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("call", "message"), REFUSED, ids=[message for _, message in REFUSED])

@@ -38,11 +38,15 @@ def written(tmp_path, make, config):
 
 CONFIGS = {
     "lora": LoraConfig(
-        r=8, lora_alpha=16, use_rslora=True, target_modules=["q_proj", "down_proj"],
-        rank_pattern={"q_proj": 3}, alpha_pattern={"down_proj": 2},
+        r=8,
+        lora_alpha=16,
+        use_rslora=True,
+        target_modules=["q_proj", "down_proj"],
+        rank_pattern={"q_proj": 3},
+        alpha_pattern={"down_proj": 2},
     ),
     "loha": LoHaConfig(r=2, alpha=4, target_modules=["q_proj", "down_proj"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -55,12 +59,12 @@ CONFIGS = {
 def test_an_adapter_is_read_beside_a_base_whose_files_have_other_names(tmp_path, name, config):
     base, adapter = written(tmp_path, partial(make, name), config)
     expected, pair = merged(adapter, make(name)), open_pair(base, adapter)
-    assert {one.tensor for one in pair.matrices.values()} == {
+    assert {matrix.tensor for matrix in pair.matrices.values()} == {
         name for name, change in expected.items() if change.any()
     }
     for matrix, weight in pair.matrices.items():
-        whole = expected[weight.tensor]
-        change = whole if weight.expert is None else whole[weight.expert]
+        weight_change = expected[weight.tensor]
+        change = weight_change if weight.expert is None else weight_change[weight.expert]
         assert torch.allclose(pair.increment(matrix), change, atol=1e-6)
 
 
@@ -76,15 +80,20 @@ EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 OTHER_ROWS = {
     "LoRA": (larger, llama, LoraConfig(r=4, target_modules=["embed_tokens"]), EMBEDDING, EMBEDDING),
     "stored whole": (
-        larger, llama, LoraConfig(r=4, target_modules=["q_proj"], modules_to_save=["lm_head"]),
-        HEAD, HEAD,
+        larger,
+        llama,
+        LoraConfig(r=4, target_modules=["q_proj"], modules_to_save=["lm_head"]),
+        HEAD,
+        HEAD,
     ),
     "tied": (
-        partial(make, "GPT-2"), partial(make, "GPT-2"),
+        partial(make, "GPT-2"),
+        partial(make, "GPT-2"),
         LoraConfig(target_modules=["c_attn"], modules_to_save=["lm_head"], fan_in_fan_out=True),
-        HEAD, "transformer.wte.weight",
+        HEAD,
+        "transformer.wte.weight",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -125,9 +134,9 @@ def in_memory(config, kind):
 )
 def test_the_adapter_of_a_model_in_memory_is_read(tmp_path, config, kind):
     base, tuned = in_memory(config, kind)
-    for name, one in tuned.named_parameters():
+    for name, parameter in tuned.named_parameters():
         if "modules_to_save" in name:
-            one.data *= 1.5
+            parameter.data *= 1.5
     tuned.save_pretrained(tmp_path / "adapter")
     expected, pair = open_pair(llama(), tmp_path / "adapter"), open_pair(base, tuned)
     assert len(pair.matrices) == 2 + (config.peft_type == "LORA")
@@ -161,21 +170,25 @@ def test_an_adapter_in_memory_that_does_not_tell_one_increment_is_refused():
 @pytest.mark.parametrize("kind", CONFIGS)
 @pytest.mark.parametrize(
     ("method", "size"),
-    [("lora", {"rank": 2}), ("lora", {"allocate": 900}), ("loca", {"components": 200}),
-     ("entries", {"rank": 3})],
-)  # fmt: skip
+    [
+        ("lora", {"rank": 2}),
+        ("lora", {"allocate": 900}),
+        ("loca", {"components": 200}),
+        ("entries", {"rank": 3}),
+    ],
+)
 def test_a_resized_adapter_has_the_stated_error_in_the_model(tmp_path, kind, method, size):
     base, adapter = written(tmp_path, llama, CONFIGS[kind])
-    found = extract(base, adapter, method, check=True, **size)
-    assert len(found.matrices) == 4
-    assert not found.disagreements
-    found.save(tmp_path / "out")
-    goal, got = (merged(one, llama()) for one in (adapter, tmp_path / "out" / method))
-    for row in found.matrices:
+    extraction = extract(base, adapter, method, check=True, **size)
+    assert len(extraction.matrices) == 4
+    assert not extraction.disagreements
+    extraction.save(tmp_path / "out")
+    goal, got = (merged(folder, llama()) for folder in (adapter, tmp_path / "out" / method))
+    for row in extraction.matrices:
         left = (goal[row.name] - got[row.name]).square().sum() / goal[row.name].square().sum()
         assert float(left) == pytest.approx(row.error, rel=1e-3, abs=1e-6)
-    others = goal.keys() - {row.name for row in found.matrices}
-    assert all(not goal[name].any() and not got[name].any() for name in others)
+    unchanged = goal.keys() - {row.name for row in extraction.matrices}
+    assert all(not goal[name].any() and not got[name].any() for name in unchanged)
 
 
 def test_lora_is_resized_without_its_increment(tmp_path, monkeypatch):
@@ -183,17 +196,17 @@ def test_lora_is_resized_without_its_increment(tmp_path, monkeypatch):
     base, adapter = written(tmp_path, llama, CONFIGS["lora"])
     dense = [extract(base, adapter, method, rank=2).matrices for method in ("lora", "best")]
     monkeypatch.delattr(CheckpointPair, "increment")
-    found = extract(base, adapter, "lora", rank=2)
-    assert found.matrices == dense[0]
-    for one, other in zip(*dense, strict=True):  # of which the second is found from ΔW
+    extraction = extract(base, adapter, "lora", rank=2)
+    assert extraction.matrices == dense[0]
+    for row, other in zip(*dense, strict=True):  # of which the second is found from ΔW
         if other.method == "lora":
-            assert one.error == pytest.approx(other.error, rel=1e-4)
-        assert one.energy == pytest.approx(other.energy, rel=1e-5)
-    assert extract(base, adapter, "lora", allocate=600).error < found.error
-    whole = extract(base, adapter, "lora", rank=20)
-    assert [one.r for one in whole.matrices] == [8, 3] * 2
-    assert whole.error < 1e-12
-    assert {one.r for one in extract(base, adapter, "lora", energy=0.5).matrices} < set(range(9))
+            assert row.error == pytest.approx(other.error, rel=1e-4)
+        assert row.energy == pytest.approx(other.energy, rel=1e-5)
+    assert extract(base, adapter, "lora", allocate=600).error < extraction.error
+    full_rank = extract(base, adapter, "lora", rank=20)
+    assert [row.r for row in full_rank.matrices] == [8, 3] * 2
+    assert full_rank.error < 1e-12
+    assert {row.r for row in extract(base, adapter, "lora", energy=0.5).matrices} < set(range(9))
     with pytest.raises(AttributeError, match="increment"):
         extract(base, adapter, "loca", rank=2)
 
@@ -202,11 +215,11 @@ def test_lora_is_resized_without_its_increment(tmp_path, monkeypatch):
 def test_factors_whose_product_is_beyond_all_numbers_are_left_out(tmp_path, size):
     base, adapter = written(tmp_path, llama, CONFIGS["lora"])
     stored = adapter / "adapter_model.safetensors"
-    tensors = {name: one.double() for name, one in load_file(stored).items()}
+    tensors = {name: tensor.double() for name, tensor in load_file(stored).items()}
     huge = [name for name in tensors if ".0.self_attn.q_proj.lora" in name]
     save_file(tensors | {name: tensors[name] * 1e200 for name in huge}, stored)
     skipped = extract(base, adapter, "lora", **size).skipped
-    assert [(one.name.split(".")[2:4], one.reason[:10]) for one in skipped] == [
+    assert [(skipped.name.split(".")[2:4], skipped.reason[:10]) for skipped in skipped] == [
         (["0", "self_attn"], "not finite")
     ]
 
@@ -214,13 +227,13 @@ def test_factors_whose_product_is_beyond_all_numbers_are_left_out(tmp_path, size
 def test_modules_that_are_stored_whole_stay(tmp_path):
     config = LoraConfig(r=4, target_modules=["query"], task_type="SEQ_CLS", bias="none")
     base, adapter = written(tmp_path, bert, config)
-    found = extract(base, adapter, "lora", rank=2, check=True)
-    found.save(tmp_path / "out")
-    goal, got = (merged(one, bert()) for one in (adapter, tmp_path / "out" / "lora"))
+    extraction = extract(base, adapter, "lora", rank=2, check=True)
+    extraction.save(tmp_path / "out")
+    goal, got = (merged(folder, bert()) for folder in (adapter, tmp_path / "out" / "lora"))
     assert goal["classifier.weight"].any()
     for name in ("classifier.weight", "classifier.bias"):
         torch.testing.assert_close(got[name], goal[name], rtol=0, atol=0)
-    assert not [one for one in found.skipped if "classifier" in one.name]
+    assert not [skipped for skipped in extraction.skipped if "classifier" in skipped.name]
     with pytest.raises(InvalidArgumentError, match="leave save_modules out"):
         extract(base, adapter, "lora", rank=2, save_modules="classifier")
     with pytest.raises(InvalidArgumentError, match="vLLM reads no modules"):
@@ -237,8 +250,8 @@ def test_the_model_of_an_adapter_must_be_known_for_a_check(tmp_path):
     extract(base, adapter, "lora", rank=2)
     with pytest.raises(InvalidArgumentError, match="pass it as model"):
         extract(base, adapter, "lora", rank=2, check=True)
-    asked = {"check": True, "model": llama(), "inputs": TOKENS}
-    rough, whole = (extract(base, adapter, "lora", rank=rank, **asked) for rank in (2, 8))
+    options = {"check": True, "model": llama(), "inputs": TOKENS}
+    rough, full_rank = (extract(base, adapter, "lora", rank=rank, **options) for rank in (2, 8))
     assert not rough.disagreements
     assert 0 < rough.output_error < 1
-    assert whole.output_error < 1e-6
+    assert full_rank.output_error < 1e-6

@@ -1,4 +1,4 @@
-"""What an analysis says of the rounding of a stored change."""
+"""How much of a stored change an analysis attributes to rounding."""
 
 import pytest
 import torch
@@ -26,13 +26,13 @@ def test_rounding_is_estimated_from_how_many_entries_changed(size):
     change = 0.02 * size * torch.randn(SHAPE, dtype=torch.float64)
     after = (before + change).bfloat16()
     stored = after.double() - before
-    found = stored_change(before.bfloat16(), after)
-    assert found.format == "bfloat16"
-    assert found.changed == float((stored != 0).double().mean())
+    estimate = stored_change(before.bfloat16(), after)
+    assert estimate.format == "bfloat16"
+    assert estimate.changed == float((stored != 0).double().mean())
     truth = float((stored - change).square().sum() / stored.square().sum())
-    # 2% from counting, of which the error of rounding is up to the fourth power; and of a grid.
-    # The last is of fine steps.
-    assert found.rounding == pytest.approx(truth, rel=0.1)
+    # 2% from counting, which enters the error of rounding up to the fourth power; and from a grid.
+    # The grid has fine steps.
+    assert estimate.rounding == pytest.approx(truth, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_formats_are_those_of_the_values():
 
 def test_a_base_of_more_bits_is_rounded_before_it_is_compared():
     before, after = pair(1e-3, base=torch.float32)
-    found = stored_change(before, after)
-    assert found.changed == float((before.bfloat16() != after).double().mean())
-    assert found.changed < 0.5
+    change = stored_change(before, after)
+    assert change.changed == float((before.bfloat16() != after).double().mean())
+    assert change.changed < 0.5
 
 
 @pytest.mark.parametrize(

@@ -68,24 +68,34 @@ SCALER = {"scale": torch.tensor(2.0)}
 # Names of files, what trainers store in them, and the keys that stay before the tensors' names:
 # those of several models, such as the members of an ensemble.
 TRAINERS = [
-    ("best.pth.tar", lambda one: {
-        "model": {"state_dict": one, "model_args": {"width": 3}}, "best_loss": torch.tensor(0.3),
-        "scaler": SCALER, "optimizer": {"state": {0: SCALER}, "param_groups": []}, "empty": {},
-    }, [""]),
-    ("epoch=4", lambda one: {"net": one, "scaler": SCALER}, [""]),
-    ("beside.ckpt", lambda one: {"step": torch.tensor(4), "net": one}, [""]),
-    ("two.ckpt", lambda one: {"a": one, "nets": {"critic": one}}, ["a.", "nets.critic."]),
-    ("list.ckpt", lambda one: [one, one], ["0.", "1."]),
-    ("members.ckpt", lambda one: {"members": [one, one], "optimizer": {"state": {0: one}}},
-     ["members.0.", "members.1."]),
-]  # fmt: skip
+    (
+        "best.pth.tar",
+        lambda state: {
+            "model": {"state_dict": state, "model_args": {"width": 3}},
+            "best_loss": torch.tensor(0.3),
+            "scaler": SCALER,
+            "optimizer": {"state": {0: SCALER}, "param_groups": []},
+            "empty": {},
+        },
+        [""],
+    ),
+    ("epoch=4", lambda state: {"net": state, "scaler": SCALER}, [""]),
+    ("beside.ckpt", lambda state: {"step": torch.tensor(4), "net": state}, [""]),
+    ("two.ckpt", lambda state: {"a": state, "nets": {"critic": state}}, ["a.", "nets.critic."]),
+    ("list.ckpt", lambda state: [state, state], ["0.", "1."]),
+    (
+        "members.ckpt",
+        lambda state: {"members": [state, state], "optimizer": {"state": {0: state}}},
+        ["members.0.", "members.1."],
+    ),
+]
 
 
-@pytest.mark.parametrize(("file", "content", "keys"), TRAINERS, ids=[one[0] for one in TRAINERS])
+@pytest.mark.parametrize(("file", "content", "keys"), TRAINERS, ids=[case[0] for case in TRAINERS])
 def test_the_models_of_a_trainers_file_are_found(tmp_path, tensors, file, content, keys):
     torch.save(content(tensors), tmp_path / file)
-    found = open_checkpoint(tmp_path / file)
-    same(found, {f"{key}{name}": one for key in keys for name, one in tensors.items()})
+    checkpoint = open_checkpoint(tmp_path / file)
+    same(checkpoint, {f"{key}{name}": tensor for key in keys for name, tensor in tensors.items()})
 
 
 class Trap:
@@ -126,10 +136,14 @@ for _ in range(40):  # 2⁴⁰ ways to the bottom
     TWICE = {"a": TWICE, "b": TWICE}
 # The name of a file, its content, and what is said.
 REFUSED = [
-    *(("a.safetensors", content, r"a\.safetensors is not an intact safetensors")
-      for content in (b"", bytes(range(256)) * 4, save(INSIDE)[:-100])),
-    *(("a.bin", content, r"a\.bin is not an intact PyTorch .*; fetch it again")
-      for content in (b"", stored(INSIDE)[:-100], stored(INSIDE)[:1000], stored(ITSELF))),
+    *(
+        ("a.safetensors", content, r"a\.safetensors is not an intact safetensors")
+        for content in (b"", bytes(range(256)) * 4, save(INSIDE)[:-100])
+    ),
+    *(
+        ("a.bin", content, r"a\.bin is not an intact PyTorch .*; fetch it again")
+        for content in (b"", stored(INSIDE)[:-100], stored(INSIDE)[:1000], stored(ITSELF))
+    ),
     ("a.bin", stored(TWICE), "more than 100000 dictionaries"),
     ("a.bin", bytes(range(256)) * 4, r"a\.bin "),
     ("list.ckpt", stored([1, {"a": 2}]), "list.ckpt holds no dictionary of tensors"),
@@ -141,7 +155,7 @@ REFUSED = [
     (INDEX, b'{"weight_map": {"\\ud800": "x"}}', "no text: .*; rename the tensor"),
     (INDEX, b'{"weight_map": {"a": "../secret"}}', "outside its own folder"),
     (INDEX, b'{"weight_map": {"a": "/etc/passwd"}}', "outside its own folder"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "content", "said"), REFUSED, ids=range(len(REFUSED)))
@@ -155,11 +169,11 @@ def test_what_is_damaged_or_holds_no_tensors_is_one_line(tmp_path, name, content
 def test_one_shard_is_not_taken_for_the_model(tmp_path, tensors, store):
     """Neither by its path nor as the only file of a folder."""
     store(tensors, tmp_path)
-    shard, *others = (path for path in tmp_path.iterdir() if path.suffix != ".json")
+    shard, *shards = (path for path in tmp_path.iterdir() if path.suffix != ".json")
     refused = rf"{re.escape(str(shard))} is one of 2 shards; .*, and pass the folder$"
     with pytest.raises(InvalidArgumentError, match=refused):
         open_checkpoint(shard)
-    for path in (*others, *tmp_path.glob("*.json")):
+    for path in (*shards, *tmp_path.glob("*.json")):
         path.unlink()
     if shard.suffix == ".safetensors":
         with pytest.raises(InvalidArgumentError, match=refused):
@@ -175,11 +189,11 @@ def test_the_shards_of_two_models_are_not_chosen_from(tmp_path, tensors):
 
 
 def test_a_file_that_cannot_be_mapped_is_read(tmp_path, tensors, monkeypatch):
-    def load(*given, mmap=False, **options):
+    def load(*arguments, mmap=False, **options):
         if mmap:
             msg = "unable to mmap"
             raise RuntimeError(msg)
-        return loaded(*given, **options)
+        return loaded(*arguments, **options)
 
     loaded = torch.load
     monkeypatch.setattr(torch, "load", load)
@@ -227,7 +241,7 @@ def test_a_missing_shard_or_tensor_costs_its_own_tensors_only(tmp_path, tensors,
     checkpoint = open_checkpoint(tmp_path)
     gone = {"layer.0.weight", "layer.1.weight", "ghost.weight", "long.weight"}
     assert set(checkpoint.left_out) == gone
-    assert all(one.damaged for one in checkpoint.left_out.values())
+    assert all(reason.damaged for reason in checkpoint.left_out.values())
     assert missing.name in str(checkpoint.left_out["layer.0.weight"])
     assert "does not hold it" in str(checkpoint.left_out["ghost.weight"])
     assert torch.equal(checkpoint.load("layer.3.weight"), tensors["layer.3.weight"])

@@ -44,23 +44,27 @@ class Spectrum:
 
 
 def allocate(spectra, total=None, energy=None, **limits):
-    return split.allocate([[one.profile(**limits)] for one in spectra], total, energy=energy)
+    return split.allocate(
+        [[spectrum.profile(**limits)] for spectrum in spectra], total, energy=energy
+    )
 
 
 def of(allocation, size="size"):
-    """What a split costs and retains."""
-    rows = [(one.profile, getattr(one, size)) for one in allocation.matrices]
-    costs, energies = zip(*((one.cost_of(n), float(one.at(n))) for one, n in rows), strict=True)
+    """Cost and retained energy of a split."""
+    rows = [(matrix.profile, getattr(matrix, size)) for matrix in allocation.matrices]
+    costs, energies = zip(
+        *((profile.cost_of(n), float(profile.at(n))) for profile, n in rows), strict=True
+    )
     return sum(costs), sum(energies)
 
 
 def splits(spectra, floor=0, cap=99):
     """Every split that respects floor and cap: its cost and the energy that it retains."""
-    most = [min(len(one.energies), cap) for one in spectra]
-    for chosen in product(*(range(min(floor, one), one + 1) for one in most)):
+    limits = [min(len(spectrum.energies), cap) for spectrum in spectra]
+    for chosen in product(*(range(min(floor, limit), limit + 1) for limit in limits)):
         pairs = list(zip(chosen, spectra, strict=True))
-        energy = sum(one.retained[size - 1] if size else 0 for size, one in pairs)
-        yield sum(size * one.cost for size, one in pairs), float(energy)
+        energy = sum(spectrum.retained[size - 1] if size else 0 for size, spectrum in pairs)
+        yield sum(size * spectrum.cost for size, spectrum in pairs), float(energy)
 
 
 @st.composite
@@ -69,62 +73,66 @@ def problems(draw):
     energies = st.lists(st.integers(0, 20), min_size=1, max_size=4).filter(any)
     common = draw(st.none() | st.integers(1, 5))
     spectra = [
-        Spectrum(one, common or draw(st.integers(1, 7)))
-        for one in draw(st.lists(energies, min_size=1, max_size=4))
+        Spectrum(sums, common or draw(st.integers(1, 7)))
+        for sums in draw(st.lists(energies, min_size=1, max_size=4))
     ]
     floor, cap = draw(st.integers(0, 1)), draw(st.integers(1, 4))
-    least = sum(one.cost for one in spectra) if floor else min(one.cost for one in spectra)
-    return spectra, least + draw(st.integers(0, 40)), {"floor": floor, "cap": cap}, bool(common)
+    cheapest = (
+        sum(spectrum.cost for spectrum in spectra)
+        if floor
+        else min(spectrum.cost for spectrum in spectra)
+    )
+    return spectra, cheapest + draw(st.integers(0, 40)), {"floor": floor, "cap": cap}, bool(common)
 
 
 @given(problems())
 @settings(max_examples=250, deadline=None)
 def test_it_is_the_best_of_all_splits_or_within_the_gap_if_units_cost_more_or_less(problem):
     spectra, total, limits, equal_costs = problem
-    found = allocate(spectra, total, **limits)
-    spent, energy = of(found)
+    allocation = allocate(spectra, total, **limits)
+    spent, energy = of(allocation)
     optimum = max(energy for cost, energy in splits(spectra, **limits) if cost <= total)
-    whole = sum(one.retained[-1] for one in spectra)
-    rounding, bound = 1e-9 * whole, found.bound * whole
+    total_energy = sum(spectrum.retained[-1] for spectrum in spectra)
+    rounding, bound = 1e-9 * total_energy, allocation.bound * total_energy
     assert spent <= total
     assert energy <= optimum + rounding <= bound + 2 * rounding
-    # Dantzig: what the relaxation has more is less than the unit that no longer fits.
-    assert bound - energy <= max(one.retained[0] for one in spectra) + rounding
+    # Dantzig: the relaxation has more by less than the first unit that does not fit.
+    assert bound - energy <= max(spectrum.retained[0] for spectrum in spectra) + rounding
     if equal_costs:
         assert energy == pytest.approx(optimum, rel=1e-12)
-    most = [min(len(one.energies), limits["cap"]) for one in spectra]
-    for one, n in zip(found.matrices, most, strict=True):
-        assert min(limits["floor"], n) <= one.size <= n
+    limits_of_sizes = [min(len(spectrum.energies), limits["cap"]) for spectrum in spectra]
+    for matrix, n in zip(allocation.matrices, limits_of_sizes, strict=True):
+        assert min(limits["floor"], n) <= matrix.size <= n
 
     def common(size):
-        return [min(max(size, limits["floor"]), n) for n in most]
+        return [min(max(size, limits["floor"]), n) for n in limits_of_sizes]
 
-    costs = [one.cost for one in spectra]
+    costs = [spectrum.cost for spectrum in spectra]
     largest = max(size for size in range(5) if np.dot(common(size), costs) <= total)
-    assert [one.uniform_size for one in found.matrices] == common(largest)
-    uniform = of(found, "uniform_size")[1] / whole
-    assert uniform - 1e-12 <= found.equal_retained <= energy / whole + 1e-12
+    assert [matrix.uniform_size for matrix in allocation.matrices] == common(largest)
+    uniform = of(allocation, "uniform_size")[1] / total_energy
+    assert uniform - 1e-12 <= allocation.equal_retained <= energy / total_energy + 1e-12
 
 
 @pytest.mark.parametrize(
-    ("seed", "below", "least"), [(407, 0.001, 154), (2277, 0.001, 94), (550, 0.005, 46)]
+    ("seed", "below", "smallest"), [(407, 0.001, 154), (2277, 0.001, 94), (550, 0.005, 46)]
 )
-def test_a_matrix_may_change_its_method_between_two_prices(seed, below, least):
+def test_a_matrix_may_change_its_method_between_two_prices(seed, below, smallest):
     """At one price for all it was 0.6% of the energy less, or cost twice as much."""
     random = np.random.default_rng(seed)
     several = []
     for _ in range(6):
-        energy, own = 10 ** random.normal(), []
-        for method, most, cost, steepest in (("lora", 8, 40, 2.0), ("loca", 150, 2, 1.2)):
-            units = np.arange(1, most + 1)
+        energy, profiles = 10 ** random.normal(), []
+        for method, largest, cost, steepest in (("lora", 8, 40, 2.0), ("loca", 150, 2, 1.2)):
+            units = np.arange(1, largest + 1)
             retained = np.cumsum(units ** -random.uniform(0, steepest))
             retained *= energy / retained[-1]
-            own.append(EnergyProfile("", method, units, retained, cost))
-        several.append(own)
-    whole = sum(own[0].energy for own in several)
-    found = split.allocate(several, 200)
-    assert found.bound - below < of(found)[1] / whole <= found.bound
-    assert of(split.allocate(several, energy=0.5))[0] == least
+            profiles.append(EnergyProfile("", method, units, retained, cost))
+        several.append(profiles)
+    total_energy = sum(profiles[0].energy for profiles in several)
+    allocation = split.allocate(several, 200)
+    assert allocation.bound - below < of(allocation)[1] / total_energy <= allocation.bound
+    assert of(split.allocate(several, energy=0.5))[0] == smallest
 
 
 @given(problems(), st.floats(0.01, 1))
@@ -132,20 +140,20 @@ def test_a_matrix_may_change_its_method_between_two_prices(seed, below, least):
 def test_the_smallest_total_that_retains_a_fraction(problem, fraction):
     """With unequal costs, less than a unit more."""
     spectra, _, limits, equal_costs = problem
-    wanted = (fraction - 1e-9) * sum(one.retained[-1] for one in spectra)
-    enough = [cost for cost, energy in splits(spectra, **limits) if energy >= wanted]
+    target = (fraction - 1e-9) * sum(spectrum.retained[-1] for spectrum in spectra)
+    enough = [cost for cost, energy in splits(spectra, **limits) if energy >= target]
     if not enough:
         with pytest.raises(InvalidArgumentError, match=r"the largest retain 0\.\d+; ask for less"):
             allocate(spectra, energy=fraction, **limits)
         return
     spent, energy = of(allocate(spectra, energy=fraction, **limits))
-    assert energy >= wanted - 1e-9
-    more = 1 if equal_costs else max(one.cost for one in spectra)
-    assert min(enough) <= spent < min(enough) + more
+    assert energy >= target - 1e-9
+    tolerance = 1 if equal_costs else max(spectrum.cost for spectrum in spectra)
+    assert min(enough) <= spent < min(enough) + tolerance
 
 
-# A cheap unit gains more per number than a dear one, and not more; units without energy;
-# and what any size costs besides its units.
+# A cheap unit gains more per number than an expensive one, and not more; units without energy;
+# and a cost that any size has besides its units.
 CHEAP = [Spectrum([4], 400), Spectrum([1], 64)]
 EMPTY = [Spectrum([3, 0, 0], 2), Spectrum([1, 0], 2)]
 ENTRY = [Spectrum([8, 4], 2, entry_cost=3), Spectrum([6, 5], 2, entry_cost=3)]
@@ -153,11 +161,19 @@ ENTRY = [Spectrum([8, 4], 2, entry_cost=3), Spectrum([6, 5], 2, entry_cost=3)]
 
 @pytest.mark.parametrize(
     ("spectra", "total", "expected"),
-    [(CHEAP, 400, (1, 0)), (CHEAP, 399, (0, 1)), (CHEAP, 464, (1, 1)), (EMPTY, 100, (1, 1)),
-     (ENTRY, 7, (2, 0)), (ENTRY, 9, (2, 0)), (ENTRY, 10, (1, 1)), (ENTRY, 14, (2, 2))],
-)  # fmt: skip
+    [
+        (CHEAP, 400, (1, 0)),
+        (CHEAP, 399, (0, 1)),
+        (CHEAP, 464, (1, 1)),
+        (EMPTY, 100, (1, 1)),
+        (ENTRY, 7, (2, 0)),
+        (ENTRY, 9, (2, 0)),
+        (ENTRY, 10, (1, 1)),
+        (ENTRY, 14, (2, 2)),
+    ],
+)
 def test_what_is_bought_for_a_total(spectra, total, expected):
-    assert tuple(one.size for one in allocate(spectra, total).matrices) == expected
+    assert tuple(matrix.size for matrix in allocate(spectra, total).matrices) == expected
 
 
 @pytest.mark.parametrize(("p", "q"), [(300, 300), (7, 9), (5, 13), (3, 22)])
@@ -176,16 +192,22 @@ def test_a_summary_of_a_spectrum_is_a_close_lower_bound_up_to_the_whole_matrix(p
 
 
 SIZES = {
-    "200k": (200_000, False), "1.5M": (1_500_000, False), "2g": (2 * 10**9, False),
-    "300B": (300, True), "500KB": (500_000, True), "4 MB": (4_000_000, True),
-    "0.5KiB": (512, True), 200_000: (200_000, False), TotalSize(7, in_bytes=True): (7, True),
-}  # fmt: skip
+    "200k": (200_000, False),
+    "1.5M": (1_500_000, False),
+    "2g": (2 * 10**9, False),
+    "300B": (300, True),
+    "500KB": (500_000, True),
+    "4 MB": (4_000_000, True),
+    "0.5KiB": (512, True),
+    200_000: (200_000, False),
+    TotalSize(7, in_bytes=True): (7, True),
+}
 
 
-@pytest.mark.parametrize(("given", "expected"), SIZES.items(), ids=map(str, SIZES))
-def test_numbers_and_bytes_are_read(given, expected):
-    found = TotalSize.parse(given)
-    assert (found.size, found.in_bytes) == expected
+@pytest.mark.parametrize(("text", "expected"), SIZES.items(), ids=map(str, SIZES))
+def test_numbers_and_bytes_are_read(text, expected):
+    total = TotalSize.parse(text)
+    assert (total.size, total.in_bytes) == expected
 
 
 def test_a_location_costs_bytes_but_is_not_trained():
@@ -197,8 +219,12 @@ def test_a_location_costs_bytes_but_is_not_trained():
 
 ASKED = {"ranks": (2,), "device": "cpu", "printed": PrintedTest(copies=10, samples=5000)}
 # Sides of each layer, and how much it changes.
-LAYERS = {"a.weight": (24, 20, 3.0), "b.weight": (40, 20, 0.3), "c.weight": (20, 20, 1.0),
-          "d.weight": (30, 36, 1.0)}  # fmt: skip
+LAYERS = {
+    "a.weight": (24, 20, 3.0),
+    "b.weight": (40, 20, 0.3),
+    "c.weight": (20, 20, 1.0),
+    "d.weight": (30, 36, 1.0),
+}
 
 
 def weights():
@@ -223,33 +249,33 @@ def files(tmp_path):
 def test_a_fraction_of_the_energy_is_retained_and_little_more(method):
     sizes = []
     for fraction in (0.5, 0.9):
-        found = extract(*weights(), method, energy=fraction)
-        assert fraction - 1e-5 < 1 - found.error
+        extraction = extract(*weights(), method, energy=fraction)
+        assert fraction - 1e-5 < 1 - extraction.error
         # One coefficient more holds little; a singular value may hold half of the energy.
-        assert method != "loca" or 1 - found.error < fraction + 0.02
-        sizes.append(sum(one.numbers for one in found.matrices))
+        assert method != "loca" or 1 - extraction.error < fraction + 0.02
+        sizes.append(sum(row.numbers for row in extraction.matrices))
     assert sizes[0] < sizes[1]
 
 
 def test_rounding_counts_for_every_split():
     """Coefficients of about 1e-7 lose a few percent of their energy in float16."""
     base, tuned = weights()
-    tuned = {name: 4e-8 * (one - base[name]) for name, one in tuned.items()}
-    base = {name: torch.zeros_like(one) for name, one in base.items()}
+    tuned = {name: 4e-8 * (tensor - base[name]) for name, tensor in tuned.items()}
+    base = {name: torch.zeros_like(tensor) for name, tensor in base.items()}
     exact = extract(base, tuned, allocate=300)
-    found = extract(base, tuned, allocate=300, dtype="float16")
-    assert found.error > exact.error + 1e-3
+    extraction = extract(base, tuned, allocate=300, dtype="float16")
+    assert extraction.error > exact.error + 1e-3
     for name in ("equal_error", "uniform_error"):
-        lost = (1 - getattr(found, name)) / (1 - getattr(exact, name))
-        assert lost == pytest.approx((1 - found.error) / (1 - exact.error), rel=1e-3)
-    assert found.error <= found.equal_error + 1e-6 <= found.uniform_error + 2e-6
+        lost = (1 - getattr(extraction, name)) / (1 - getattr(exact, name))
+        assert lost == pytest.approx((1 - extraction.error) / (1 - exact.error), rel=1e-3)
+    assert extraction.error <= extraction.equal_error + 1e-6 <= extraction.uniform_error + 2e-6
     enough = extract(base, tuned, energy=0.5, dtype="float16")
     assert 0.5 - 1e-5 <= 1 - enough.error < 0.51
 
 
 def test_floors_and_caps_limit_every_matrix():
-    found = extract(*weights(), "lora", allocate=600, floor=1, cap=5)
-    ranks = {one.name: one.r for one in found.matrices}
+    extraction = extract(*weights(), "lora", allocate=600, floor=1, cap=5)
+    ranks = {row.name: row.r for row in extraction.matrices}
     assert min(ranks.values()) == 1
     assert ranks["a.weight"] == 5
     with pytest.raises(InvalidArgumentError, match=r"1 of every matrix costs 210; .* at least 210"):
@@ -258,15 +284,15 @@ def test_floors_and_caps_limit_every_matrix():
 
 @pytest.mark.parametrize("method", FORMS)
 def test_a_size_costs_the_numbers_and_bytes_that_are_stored(method):
-    form, found = FORMS[method], extract(*weights(), method, rank=2, dtype="bfloat16")
-    stored = found.state_dict()
-    for row in found.matrices:
+    form, extraction = FORMS[method], extract(*weights(), method, rank=2, dtype="bfloat16")
+    stored = extraction.state_dict()
+    for row in extraction.matrices:
         layer, size = Layer(row.name, row.name, row.shape), row.r or row.components
-        tensors = [one for name, one in stored.items() if f".{layer.module}." in name]
-        numbers = sum(one.numel() for one in tensors if one.is_floating_point())
+        tensors = [tensor for name, tensor in stored.items() if f".{layer.module}." in name]
+        numbers = sum(tensor.numel() for tensor in tensors if tensor.is_floating_point())
         assert numbers == form.numbers(layer, size) == row.numbers
         unit, besides = form.costs(layer, 2)
-        assert sum(one.nbytes for one in tensors) == unit * size + besides
+        assert sum(tensor.nbytes for tensor in tensors) == unit * size + besides
 
 
 def test_checkpoints_in_memory_stay_in_this_process(monkeypatch):
@@ -277,8 +303,12 @@ def test_checkpoints_in_memory_stay_in_this_process(monkeypatch):
 
 def test_stored_profiles_are_used_for_the_same_increments_only(files, tmp_path):
     def stored():
-        found = extract(*files, "lora", allocate=500, runner=Runner(tmp_path / "points", jobs=1))
-        return found.matrices[0].energy, len(list(tmp_path.glob("points/energy-profile@*.json")))
+        extraction = extract(
+            *files, "lora", allocate=500, runner=Runner(tmp_path / "points", jobs=1)
+        )
+        return extraction.matrices[0].energy, len(
+            list(tmp_path.glob("points/energy-profile@*.json"))
+        )
 
     energy, count = stored()
     assert count == 4
@@ -293,35 +323,35 @@ def test_stored_profiles_are_used_for_the_same_increments_only(files, tmp_path):
 def test_layers_and_sizes_are_those_of_an_extraction(tmp_path, name, letter, method):
     """Also the transposed ones, convolutions, those too small to analyse, and stacks of experts."""
     pair = zoo.pair(name, tmp_path)
-    found = analyze(*pair, allocate=9000, **ASKED)
-    rows = {one.name: one for one in found.allocation if one.method == letter}
-    count, every = len(rows), len({one.name for one in found.allocation})
-    said = f"{count} of {every} layers, which" if count < every else f"{count} layers"
-    assert f"With 9,000 trainable numbers for {said}" in " ".join(found.findings)
+    analysis = analyze(*pair, allocate=9000, **ASKED)
+    rows = {row.name: row for row in analysis.allocation if row.method == letter}
+    count, of_all = len(rows), len({row.name for row in analysis.allocation})
+    said = f"{count} of {of_all} layers, which" if count < of_all else f"{count} layers"
+    assert f"With 9,000 trainable numbers for {said}" in " ".join(analysis.findings)
     other = extract(*pair, method, allocate=9000)
-    theirs = {one.name: one for one in other.matrices}
+    theirs = {matrix.name: matrix for matrix in other.matrices}
     assert theirs.keys() == rows.keys()
-    energies = {one.name: one.energy for one in found.allocation}
+    energies = {row.name: row.energy for row in analysis.allocation}
     assert sum(energies.values()) == pytest.approx(1)
     # Of many coefficients, an analysis has a lower bound.
     close = partial(pytest.approx, abs=3e-3 if letter == "LoCA" else 1e-5)
-    for own, one in theirs.items():
-        row = rows[own]
-        assert abs(row.size - (one.r or one.components or 0)) <= (letter == "LoCA")
-        assert row.retained == close(1 - one.error)
-        assert row.uniform_retained == close(1 - one.uniform_error)
+    for key, matrix in theirs.items():
+        row = rows[key]
+        assert abs(row.size - (matrix.r or matrix.components or 0)) <= (letter == "LoCA")
+        assert row.retained == close(1 - matrix.error)
+        assert row.uniform_retained == close(1 - matrix.uniform_error)
         errors = other.equal_error, other.least_error
         assert (1 - row.equal_retained, 1 - row.bound) == close(errors)
 
 
 def test_a_total_without_a_rank_or_a_layer_is_said():
     base, tuned = {"fc.weight": np.ones((20, 30))}, {"fc.weight": np.eye(20, 30)}
-    assert {one.method for one in analyze(base, tuned, allocate=50, ranks=1).allocation} == {
+    assert {row.method for row in analyze(base, tuned, allocate=50, ranks=1).allocation} == {
         "LoRA",
         "LoCA",
     }
     poor = analyze(base, tuned, allocate=49, ranks=1)
-    assert {one.method for one in poor.allocation} == {"LoCA"}
+    assert {row.method for row in poor.allocation} == {"LoCA"}
     assert "49 trainable numbers do not pay for one rank of LoRA" in poor.findings[-2]
     assert poor.verdict.startswith(
         "With 49 trainable numbers, LoCA (best DCT coefficients) retains "

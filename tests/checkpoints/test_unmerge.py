@@ -26,8 +26,14 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
     pytest.mark.filterwarnings("ignore:fan_in_fan_out is set to False:UserWarning"),
 ]
-LLAMA = LlamaConfig(vocab_size=64, hidden_size=128, intermediate_size=192, num_hidden_layers=2,
-                    num_attention_heads=4, num_key_value_heads=2)  # fmt: skip
+LLAMA = LlamaConfig(
+    vocab_size=64,
+    hidden_size=128,
+    intermediate_size=192,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+)
 GPT2 = GPT2Config(vocab_size=64, n_embd=96, n_layer=1, n_head=4, n_positions=32)
 TARGETS = {LlamaForCausalLM: ["q_proj", "v_proj"], GPT2LMHeadModel: ["c_attn"]}
 CLASSES = [(LlamaForCausalLM, LLAMA), (GPT2LMHeadModel, GPT2)]
@@ -78,13 +84,13 @@ def test_the_adapter_comes_back_and_gives_the_stored_weights_to_the_bit(
 
     result.save(tmp_path)
     adapted = peft.PeftModel.from_pretrained(copy.deepcopy(base), tmp_path / "lora")
-    again = adapted.merge_and_unload().state_dict()
+    remerged = adapted.merge_and_unload().state_dict()
     entries = same = 0
     for name, weight in tuned.state_dict().items():
         if name in expected:
-            entries, same = entries + weight.numel(), same + int((weight == again[name]).sum())
+            entries, same = entries + weight.numel(), same + int((weight == remerged[name]).sum())
         else:
-            assert torch.equal(weight, again[name]), name
+            assert torch.equal(weight, remerged[name]), name
     # PEFT's product of B and A adds in another order.
     assert abs(same / entries - result.identical) < 1e-3
     loaded = loca.Unmerged.load(tmp_path)
@@ -108,13 +114,13 @@ def test_loca_comes_back_and_gives_the_stored_weights_to_the_bit(kind, settings,
     result.save(tmp_path)
     assert not (tmp_path / "lora").exists()
     adapted = peft.PeftModel.from_pretrained(copy.deepcopy(base), tmp_path / "loca")
-    again = adapted.merge_and_unload().state_dict()
+    remerged = adapted.merge_and_unload().state_dict()
     entries = same = 0
     for name, weight in tuned.state_dict().items():
         if name in {row.name for row in result.layers}:
-            entries, same = entries + weight.numel(), same + int((weight == again[name]).sum())
+            entries, same = entries + weight.numel(), same + int((weight == remerged[name]).sum())
         else:
-            assert torch.equal(weight, again[name]), name
+            assert torch.equal(weight, remerged[name]), name
     # The layer's cosine transform adds in another order.
     assert abs(same / entries - result.identical) < 1e-3
 
@@ -147,14 +153,20 @@ def test_factors_in_half_precision_say_what_merging_them_gives(llama, tmp_path):
     assert {tensor.dtype for tensor in result.state_dict().values()} == {torch.bfloat16}
     result.save(tmp_path)
     adapted = peft.PeftModel.from_pretrained(copy.deepcopy(llama), tmp_path / "lora")
-    again = adapted.merge_and_unload().state_dict()
+    remerged = adapted.merge_and_unload().state_dict()
     names = [row.name for row in result.layers]
-    same = [float((tuned.state_dict()[name] == again[name]).double().mean()) for name in names]
+    same = [float((tuned.state_dict()[name] == remerged[name]).double().mean()) for name in names]
     assert abs(sum(same) / len(same) - result.identical) < 1e-3
 
 
-WIDE = LlamaConfig(vocab_size=64, hidden_size=256, intermediate_size=64, num_hidden_layers=3,
-                   num_attention_heads=4, num_key_value_heads=4)  # fmt: skip
+WIDE = LlamaConfig(
+    vocab_size=64,
+    hidden_size=256,
+    intermediate_size=64,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    num_key_value_heads=4,
+)
 
 
 @pytest.mark.parametrize("is_safe", [False, True], ids=["plain", "safe"])
@@ -181,9 +193,9 @@ def test_one_recipe_of_peft_gives_the_bits_of_all_layers_back(dtype, is_half, is
 
     result.save(tmp_path)
     adapter = peft.PeftModel.from_pretrained(copy.deepcopy(base), tmp_path / "lora")
-    again = adapter.merge_and_unload(safe_merge=recipe != "exact").state_dict()
+    remerged = adapter.merge_and_unload(safe_merge=recipe != "exact").state_dict()
     names = [row.name for row in result.layers]
-    same = [float((tuned.state_dict()[name] == again[name]).double().mean()) for name in names]
+    same = [float((tuned.state_dict()[name] == remerged[name]).double().mean()) for name in names]
     # Of 65,536 entries each; PEFT's product of B and A adds in another order.
     assert abs(sum(same) / len(same) - result.identical) < 2e-4
     assert result.identical > 0.9997
@@ -275,14 +287,14 @@ def test_an_interrupted_run_continues(tmp_path, searches):
     first = unmerge(*pair, runner=loca.Runner(tmp_path / "points", 1))
     count = len(searches)
     assert count >= 3
-    again = unmerge(*pair, runner=loca.Runner(tmp_path / "points", 1))
+    resumed = unmerge(*pair, runner=loca.Runner(tmp_path / "points", 1))
     assert len(searches) == count
-    assert again.layers == first.layers
+    assert resumed.layers == first.layers
     for key, adapter in first.adapters.items():
         for name, tensor in adapter.tensors.items():
-            assert torch.equal(tensor, again.adapters[key].tensors[name])
-    some = sorted((tmp_path / "points").glob("*.json"))[0]
-    some.write_text(some.read_text()[:50])
+            assert torch.equal(tensor, resumed.adapters[key].tensors[name])
+    stored = sorted((tmp_path / "points").glob("*.json"))[0]
+    stored.write_text(stored.read_text()[:50])
     unmerge(*pair, runner=loca.Runner(tmp_path / "points", 1))
     assert len(searches) == count + 1
 
@@ -318,10 +330,13 @@ def dora(model):
     return merged(model, config)
 
 
-@pytest.mark.parametrize(("steps", "maker"), [
-    (1, "as of a merged LoRA (exact)"),
-    (2, "or steps of plain SGD (rounded twice)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("steps", "maker"),
+    [
+        (1, "as of a merged LoRA (exact)"),
+        (2, "or steps of plain SGD (rounded twice)"),
+    ],
+)
 def test_steps_of_gradient_descent_have_a_rank_and_are_not_said_to_be_a_lora(steps, maker):
     """One step of few tokens in float32, and two that round the weights in between."""
     torch.manual_seed(0)
@@ -349,7 +364,7 @@ def test_nothing_is_claimed_of_other_changes(tune, llama, tmp_path):
     assert not result.adapters
     assert result.identical is None
     assert len(result.layers) == 2
-    # Of a layer that DoRA scaled it may be that it cannot be told, or is of neither form.
+    # A layer that DoRA scaled may be undecided, or of neither form.
     assert " of 2 layers: " in result.verdict
     with pytest.raises(InvalidArgumentError, match=r"there is no adapter: [12] of 2 layers"):
         result.state_dict()
@@ -450,10 +465,12 @@ def test_weights_of_eight_bits_are_looked_at(dtype):
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_matrix_that_is_not_finite_is_left_out(side, value):
     sides = [matrix.clone() for matrix in steep(4, 3, 1e-3)]
-    others = [side.clone() for side in sides]
+    unchanged = [side.clone() for side in sides]
     sides[side][0, 0] = value
     names = "layers.0.q_proj.weight", "layers.1.q_proj.weight"
-    pair = [dict(zip(names, both, strict=True)) for both in zip(sides, others, strict=True)]
+    pair = [
+        dict(zip(names, matrices, strict=True)) for matrices in zip(sides, unchanged, strict=True)
+    ]
     result = unmerge(*pair)
     (skipped,) = result.skipped
     assert skipped.reason == "not finite: 1 of 65536 entries are NaN or infinite"

@@ -8,9 +8,9 @@ from loca_theory.convergence.state import Rates
 
 
 def toy_cell(search, steps, seed, numbers, interpretation="default", rates=None, **options):
-    what = (
+    problem = (
         options.pop("family", ProblemFamily()),
         find_interpretation(interpretation),
         find_search(search),
     )
-    return ToyCell(*what, rates or Rates(), steps, seed, numbers, **options)
+    return ToyCell(*problem, rates or Rates(), steps, seed, numbers, **options)

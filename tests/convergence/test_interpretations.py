@@ -22,9 +22,9 @@ def state(indices, coefficients, truth, interpretation, rates=None):
     values = torch.tensor([list(truth.values())], dtype=torch.float64)
     flat = torch.tensor([[row * SIZE + column for row, column in indices]])
     problems = Problems(IDENTITY, IDENTITY, torch.tensor([entries]), values, flat)
-    made = State(problems, interpretation, rates or Rates())
-    made.coefficients = torch.tensor([coefficients], dtype=torch.float64)
-    return made
+    built = State(problems, interpretation, rates or Rates())
+    built.coefficients = torch.tensor([coefficients], dtype=torch.float64)
+    return built
 
 
 # --- names ---
@@ -67,16 +67,16 @@ by_border = pytest.mark.parametrize(("location", "inward"), BORDERS.values(), id
 OUTWARD_RULES = {"top": "backward", "left": "backward", "bottom": "forward", "right": "forward"}
 
 
-def steps_inward(rule, border, location, inward, here, beside):
-    """How far a component of coefficient 1 moves where Z is ``here``, and ``beside`` it."""
+def steps_inward(rule, border, location, inward, centre, beside):
+    """How far a component of coefficient 1 moves where Z is ``centre``, and ``beside`` it."""
     neighbour = (location[0] + inward[0], location[1] + inward[1])
-    truth = {location: 1.0 - here, neighbour: -beside}
+    truth = {location: 1.0 - centre, neighbour: -beside}
     interpretation = Interpretation(units="indices", border=border)
     # The second component has no coefficient, and so no gradient.
     locations, rates = [location, (40, 40)], Rates(location_lr=1.0)
-    given = state(locations, [1.0, 0.0], truth, interpretation, rates)
-    find_search(rule).make(given, lambda count: torch.ones(1, count)).move(0.0)
-    (row, column), other = (divmod(int(n), SIZE) for n in given.indices[0])
+    start = state(locations, [1.0, 0.0], truth, interpretation, rates)
+    find_search(rule).make(start, lambda count: torch.ones(1, count)).move(0.0)
+    (row, column), other = (divmod(int(n), SIZE) for n in start.indices[0])
     assert other == (40, 40)
     return (row - location[0]) * inward[0] + (column - location[1]) * inward[1]
 
@@ -85,18 +85,18 @@ def steps_inward(rule, border, location, inward, here, beside):
 # Half of 4 + 10 with a neighbour like the location itself; half of 0 + 10; the slope, 14.
 @pytest.mark.parametrize(("border", "expected"), [("clamp", 7), ("zero", 5), ("one-sided", 14)])
 def test_the_central_difference_at_a_border(location, inward, border, expected):
-    assert steps_inward("central", border, location, inward, here=4.0, beside=-10.0) == expected
+    assert steps_inward("central", border, location, inward, centre=4.0, beside=-10.0) == expected
 
 
 @pytest.mark.parametrize("side", BORDERS)
-# Z falls inwards, or grows to it from below zero. Out of the spectrum there is no way.
+# Z falls inwards, or grows to it from below zero. No step leaves the spectrum.
 @pytest.mark.parametrize(
     ("border", "descending", "ascending"), [("clamp", 0, 0), ("zero", 0, 4), ("one-sided", 14, 0)]
 )
 def test_the_difference_across_a_border(side, border, descending, ascending):
     rule, (location, inward) = OUTWARD_RULES[side], BORDERS[side]
-    assert steps_inward(rule, border, location, inward, here=4.0, beside=-10.0) == descending
-    assert steps_inward(rule, border, location, inward, here=-4.0, beside=2.0) == ascending
+    assert steps_inward(rule, border, location, inward, centre=4.0, beside=-10.0) == descending
+    assert steps_inward(rule, border, location, inward, centre=-4.0, beside=2.0) == ascending
 
 
 # --- collisions ---
@@ -111,24 +111,26 @@ by_collisions = pytest.mark.parametrize("collisions", SHARED)
 
 @by_collisions
 def test_components_at_one_location_add_up_or_the_last_is_left(collisions):
-    given = state(PLACES, COEFFICIENTS, TRUTH, Interpretation(collisions=collisions))
+    components = state(PLACES, COEFFICIENTS, TRUTH, Interpretation(collisions=collisions))
     f = torch.zeros(SIZE, SIZE, dtype=torch.float64)
     f[7, 7], f[3, 5] = 2.0, SHARED[collisions]
     for (row, column), value in TRUTH.items():
         f[row, column] -= value
     # All numbers are multiples of 1/4, of which nothing is rounded.
-    assert torch.equal(given.gradient()[0], f.flatten())
-    assert given.own_gradient()[0].tolist() == [f[3, 5], 2.0, f[3, 5], f[3, 5]]
+    assert torch.equal(components.gradient()[0], f.flatten())
+    assert components.own_gradient()[0].tolist() == [f[3, 5], 2.0, f[3, 5], f[3, 5]]
     start = sum(value**2 for value in TRUTH.values())
-    assert float(given.relative_loss()[0]) == float(f.square().sum()) / start
+    assert float(components.relative_loss()[0]) == float(f.square().sum()) / start
 
 
 @by_collisions
 def test_all_at_one_location_learn_alike(collisions):
-    given = state(PLACES, COEFFICIENTS, TRUTH, Interpretation(collisions=collisions), Rates(0.5))
-    given.descend()
+    components = state(
+        PLACES, COEFFICIENTS, TRUTH, Interpretation(collisions=collisions), Rates(0.5)
+    )
+    components.descend()
     step = 0.5 * (SHARED[collisions] - 0.25)
-    assert given.coefficients[0].tolist() == [1.0 - step, 1.0, -4.0 - step, 0.5 - step]
+    assert components.coefficients[0].tolist() == [1.0 - step, 1.0, -4.0 - step, 0.5 - step]
 
 
 # --- phases ---
@@ -141,10 +143,13 @@ def test_all_at_one_location_learn_alike(collisions):
 def test_locations_move_in_their_phases_and_components_at_the_end_of_periods(
     interpretation, phase, end
 ):
-    given = state([(1, 2)], [1.0], {(3, 5): 1.0}, find_interpretation(interpretation))
+    start = state([(1, 2)], [1.0], {(3, 5): 1.0}, find_interpretation(interpretation))
     for search, first in (("central", phase), ("swap-raw", 2 * phase - 1)):
-        made, moved = find_search(search).make(given, lambda count: torch.ones(1, count)), []
-        made.move = lambda progress, moved=moved: moved.append(round(progress * end))
-        for _ in simulation.advance(made, 160, given.interpretation.moving_steps(160)):
+        search_of_start, moved = (
+            find_search(search).make(start, lambda count: torch.ones(1, count)),
+            [],
+        )
+        search_of_start.move = lambda progress, moved=moved: moved.append(round(progress * end))
+        for _ in simulation.advance(search_of_start, 160, start.interpretation.moving_steps(160)):
             pass
         assert moved == [n for n in range(end) if n % (2 * phase) >= first]

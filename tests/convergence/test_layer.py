@@ -35,9 +35,9 @@ def layer_run(rule, number):
 
     def spectrum(indices, schedule=None):
         options = {"location_search": rule, "location_lr": RATES.location_lr}
-        made = CosineSpectrum((6, 6), 3, schedule=schedule, **options).double()
-        made.set_indices(torch.stack([indices // 6, indices % 6], dim=1))
-        return made
+        layer = CosineSpectrum((6, 6), 3, schedule=schedule, **options).double()
+        layer.set_indices(torch.stack([indices // 6, indices % 6], dim=1))
+        return layer
 
     truth = spectrum(batch.indices[0])
     learned = spectrum(batch.start[0], AlternatingSchedule(10, 10, MOVING))
@@ -83,5 +83,7 @@ def test_every_step_is_that_of_the_layer(rule, number):
     moved = [before != after for before, after in pairwise(indices)]
     assert sum(moved) >= 3
     assert not any(moved[MOVING:])
-    fractions = any(len({tuple(index) for index in each}) < 3 for each in indices)
+    fractions = any(
+        len({tuple(index) for index in indices_of_step}) < 3 for indices_of_step in indices
+    )
     assert fractions or number != NUMBERS[rule][0]

@@ -93,16 +93,16 @@ def test_gradient_loss_and_curvature_are_those_of_the_network(size, loss, condit
     state, networks = scene(size, loss, condition)
     relative, h = state.relative_loss(), state.problems.hessian(state.indices)
     for n, net in enumerate(networks):
-        own = state.indices[n]
-        f, nothing = net.spectrum(own, state.coefficients[n]), torch.zeros(size, size).double()
+        indices = state.indices[n]
+        f, nothing = net.spectrum(indices, state.coefficients[n]), torch.zeros(size, size).double()
         z = net.gradient(f)
         assert_close(state.gradient()[n], z)
-        assert_close(state.own_gradient()[n], z[own])
+        assert_close(state.own_gradient()[n], z[indices])
         expected = net.loss(f) / net.loss(nothing)
         assert float(relative[n]) == pytest.approx(float(expected), rel=ROUNDING)
         dense = torch.autograd.functional.hessian(net.loss, nothing).view(size**2, size**2)
         assert_close(state.curvature[n], dense.diagonal())
-        assert_close(h[n], dense[own][:, own])
+        assert_close(h[n], dense[indices][:, indices])
 
 
 # --- what a problem depends on ---
@@ -111,10 +111,10 @@ def test_gradient_loss_and_curvature_are_those_of_the_network(size, loss, condit
 @pytest.mark.parametrize("condition", [None, 30.0], ids="condition {}".format)
 def test_a_problem_depends_on_its_number_alone(condition):
     family, interpretation = ProblemFamily(5, 3, condition), Interpretation()
-    every = draw(family, interpretation, SEED, range(12), samples=SAMPLES)
-    some = draw(family, interpretation, SEED, range(4, 7), samples=SAMPLES)
-    for name, values in vars(some).items():
-        assert torch.equal(values, getattr(every, name)[4:7]), name
+    all_problems = draw(family, interpretation, SEED, range(12), samples=SAMPLES)
+    subset = draw(family, interpretation, SEED, range(4, 7), samples=SAMPLES)
+    for name, values in vars(subset).items():
+        assert torch.equal(values, getattr(all_problems, name)[4:7]), name
 
 
 def test_locations_and_start_are_distinct_and_independent():

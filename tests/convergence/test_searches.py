@@ -46,7 +46,7 @@ class Follower:
             [[index // size / (size - 1), index % size / (size - 1)] for index in indices]
             for indices in state.indices.tolist()
         ]
-        self.velocity = [[[0.0, 0.0] for _ in each] for each in self.u]
+        self.velocity = [[[0.0, 0.0] for _ in locations] for locations in self.u]
 
     def move(self, progress, noise=None):
         size = self.state.problems.size
@@ -82,14 +82,14 @@ class Follower:
 )
 @pytest.mark.parametrize("size", [6, 9], ids="K={}".format)
 def test_locations_descend_as_in_a_loop(search, options, size):
-    state, made = begin(search, family=ProblemFamily(size, 4), problems=6)
+    state, running = begin(search, family=ProblemFamily(size, 4), problems=6)
     follower = Follower(state, **options)
     changed = 0
     for step in range(120):
-        if made.moves_at(step):
+        if running.moves_at(step):
             before = state.indices.tolist()
             expected = follower.move(step / 120)
-            made.move(step / 120)
+            running.move(step / 120)
             assert state.indices.tolist() == expected
             changed += before != expected
         else:
@@ -100,7 +100,7 @@ def test_locations_descend_as_in_a_loop(search, options, size):
 def test_jitter_is_laplace_noise_in_locations_that_fades():
     drawn = np.random.default_rng(0).standard_exponential((4, 2 * 3 * 2 * 12))
     calls = iter(torch.from_numpy(drawn).view(4, 12, -1).unbind(1))
-    state, made = begin("jitter", noise=lambda count: next(calls)[:, :count])
+    state, running = begin("jitter", noise=lambda count: next(calls)[:, :count])
     pairs = drawn.reshape(4, 12, 2, 3, 2)
     noise = (pairs[:, :, 0] - pairs[:, :, 1]).swapaxes(0, 1)
     follower = Follower(state, jitter=1.0)
@@ -108,7 +108,7 @@ def test_jitter_is_laplace_noise_in_locations_that_fades():
     for step in range(12):
         before = state.indices.tolist()
         expected = follower.move(step / 12, noise[step])
-        made.move(step / 12)
+        running.move(step / 12)
         assert state.indices.tolist() == expected
         moved += before != expected
     # Without coefficients there is nothing else to move them.
@@ -119,11 +119,11 @@ def test_jitter_is_laplace_noise_in_locations_that_fades():
 
 
 def test_a_swap_is_the_best_regrowth_by_gain_and_loss():
-    state, made = begin("swap", problems=20)
+    state, running = begin("swap", problems=20)
     learn(state)
     before, a = state.indices.clone(), state.coefficients.clone()
     z, h = state.gradient(), state.curvature
-    made.move(0.0)
+    running.move(0.0)
     moved = 0
     for n in range(20):
         indices = before[n].tolist()
@@ -143,13 +143,13 @@ def test_a_swap_is_the_best_regrowth_by_gain_and_loss():
 
 def test_annealing_puts_fading_noise_on_the_logarithm_of_each_gain():
     noise = torch.rand(4, 36, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.1
-    state, made = begin("annealed-pursuit", noise=lambda count: noise[:, :count])
+    state, running = begin("annealed-pursuit", noise=lambda count: noise[:, :count])
     learn(state)
     before, a = state.indices.clone(), state.coefficients.clone()
-    others = a.clone()
-    others[:, 0] = 0.0
-    z = state.gradient(others)
-    made.move(0.5)
+    without_first = a.clone()
+    without_first[:, 0] = 0.0
+    z = state.gradient(without_first)
+    running.move(0.5)
     for n in range(4):
         score = 2 * z[n].abs().log() - state.curvature[n].log() - 0.15 * noise[n].log()
         score[before[n, 1:]] = -np.inf
@@ -165,18 +165,18 @@ def test_pursuit_takes_the_location_of_the_least_loss_and_solves(interpretation,
     """By trying every location; no two components share one, so that collisions do not count."""
     problems = 60
     family, collisions = ProblemFamily(5, 3, condition), Interpretation(collisions=interpretation)
-    state, made = begin("pursuit", collisions, family=family, problems=problems)
+    state, running = begin("pursuit", collisions, family=family, problems=problems)
     truth = torch.zeros(problems, 25, dtype=torch.float64)
     truth.scatter_(1, state.problems.indices, state.problems.coefficients)
     chosen = [[] for _ in range(problems)]
     for step in range(3):
-        made.move(0.0)
+        running.move(0.0)
         for n in range(problems):
             hessian = torch.kron(state.problems.rows[n], state.problems.columns[n])
             f = torch.zeros(25, dtype=torch.float64)
             if chosen[n]:
-                own = hessian[chosen[n]][:, chosen[n]]
-                f[chosen[n]] = torch.linalg.solve(own, (hessian @ truth[n])[chosen[n]])
+                square = hessian[chosen[n]][:, chosen[n]]
+                f[chosen[n]] = torch.linalg.solve(square, (hessian @ truth[n])[chosen[n]])
             predicted_decrease = (hessian @ (f - truth[n])) ** 2 / hessian.diagonal()
             predicted_decrease[chosen[n]] = -1.0
             chosen[n].append(int(predicted_decrease.argmax()))
@@ -197,13 +197,13 @@ def test_a_problem_is_the_same_in_a_run_of_more(search):
     def run(first, end):
         return simulation.evaluate(toy_cell(search, 240, SEED, (first, end)))
 
-    every = run(0, simulation.block(6))
+    outcomes = run(0, simulation.block(6))
     for first, end in ((0, 30), (17, 18)):
-        some = run(first, end)
-        losses = zip(some.pop("loss"), every["loss"][first:end], strict=True)
+        subset = run(first, end)
+        losses = zip(subset.pop("loss"), outcomes["loss"][first:end], strict=True)
         # 240 steps that contract, each off by some 100 u; losses are relative to that of nothing.
-        assert all(mine == pytest.approx(other, rel=1e-10, abs=1e-20) for mine, other in losses)
-        assert some == {name: every[name][first:end] for name in some}
+        assert all(ours == pytest.approx(other, rel=1e-10, abs=1e-20) for ours, other in losses)
+        assert subset == {name: outcomes[name][first:end] for name in subset}
 
 
 @pytest.mark.parametrize("search", STOCHASTIC)

@@ -30,8 +30,8 @@ def tables(result):
 
 def outcomes(study, search, interpretation="default"):
     """Results of all problems of one combination, in one block."""
-    what = study.steps, study.seed, (0, study.problems)
-    return simulation.evaluate(toy_cell(search, *what, interpretation, study.rates))
+    numbers = study.steps, study.seed, (0, study.problems)
+    return simulation.evaluate(toy_cell(search, *numbers, interpretation, study.rates))
 
 
 def test_the_fewest_steps_of_pursuit_are_admitted():
@@ -42,8 +42,8 @@ def test_the_fewest_steps_of_pursuit_are_admitted():
 
 
 def test_one_call_is_the_study_with_plain_arguments():
-    asked = {"searches": "swap", "sizes": np.int64(5), "components": np.arange(1, 3)}
-    result = toy(**asked, conditions=["gaussian", 2], lr=0.01, **SMALL, runner=ALONE)
+    options = {"searches": "swap", "sizes": np.int64(5), "components": np.arange(1, 3)}
+    result = toy(**options, conditions=["gaussian", 2], lr=0.01, **SMALL, runner=ALONE)
     study = ConvergenceStudy(
         ("swap",), sizes=(5,), components=(1, 2), conditions=(None, 2.0), rates=Rates(0.01), **SMALL
     )
@@ -62,13 +62,13 @@ def test_a_row_a_combination_with_what_was_asked_for():
     study = ConvergenceStudy(**grid, **searches, problems=4, steps=20, seed=4)
     rows = study.run(ALONE).rows
     names = ("size", "components", "condition", "interpretation", "search")
-    found = [tuple(getattr(row, name) for name in names) for row in rows]
-    assert found == list(product(*grid.values(), *searches.values()))
+    cells = [tuple(getattr(row, name) for name in names) for row in rows]
+    assert cells == list(product(*grid.values(), *searches.values()))
     assert {(row.problems, row.steps, row.seed) for row in rows} == {(4, 20, 4)}
     described = study.describe()
     assert json.loads(json.dumps(described, allow_nan=False)) == described
-    wanted = asdict(find_interpretation("sum+indices"))
-    assert described["interpretations"]["sum+indices"] == wanted
+    settings = asdict(find_interpretation("sum+indices"))
+    assert described["interpretations"]["sum+indices"] == settings
     assert described["problems"] == {"4": 4, "6": 4}
 
 
@@ -86,7 +86,7 @@ def test_rows_count_the_problems(search):
     assert row.mean_found == sum(result["found"]) / 30
     assert row.median_final_loss == np.median(result["loss"])
     assert row.diverged == 0
-    assert result["exact"] == [found == 3 for found in result["found"]]
+    assert result["exact"] == [count == 3 for count in result["found"]]
 
 
 @pytest.mark.parametrize(
@@ -108,22 +108,22 @@ def finite(result):
 
 
 @pytest.mark.parametrize(
-    ("search", "interpretation", "rate", "least"),
+    ("search", "interpretation", "rate", "fewest"),
     [
         *((search, "default", 5.0, 20) for search in sorted(set(SEARCHES) - {"pursuit"})),
         ("central", "sum", 0.02, 30),
         *((search, "sum", 1e300, 30) for search in ("central", "swap", "annealed-pursuit")),
     ],
 )
-def test_divergence_is_counted_and_nothing_is_infinite(search, interpretation, rate, least):
+def test_divergence_is_counted_and_nothing_is_infinite(search, interpretation, rate, fewest):
     study = ConvergenceStudy(
         (search,), (interpretation,), rates=Rates(lr=rate), **{**SMALL, "steps": 130}
     )
-    found = study.run(ALONE)
-    (row,) = found.rows
+    toy_result = study.run(ALONE)
+    (row,) = toy_result.rows
     result = outcomes(study, search, interpretation)
-    assert row.diverged == result["loss"].count(None) >= least
-    assert finite(found)
+    assert row.diverged == result["loss"].count(None) >= fewest
+    assert finite(toy_result)
     for exact, loss in zip(result["exact"], result["loss"], strict=True):
         assert not (exact and loss is None)
     # The rest is as it should be.
@@ -152,8 +152,8 @@ def test_a_trace_begins_at_nothing_is_thinned_and_ends_as_the_row_says():
     for search, case in product(
         ("coefficients-only", "swap", "reselect"), ("recovered", "not recovered")
     ):
-        mine = [row for row in traces if (row.search, row.case) == (search, case)]
-        learned = [row for row in mine if row.kind == "learned"]
+        trace = [row for row in traces if (row.search, row.case) == (search, case)]
+        learned = [row for row in trace if row.kind == "learned"]
         # 430 steps, every second of them, and the end.
         assert [row.step for row in learned[::3]] == list(range(0, 431, 2))
         assert [row.component for row in learned] == [0, 1, 2] * 216
@@ -163,7 +163,7 @@ def test_a_trace_begins_at_nothing_is_thinned_and_ends_as_the_row_says():
         assert [row.loss for row in begin] == pytest.approx([1.0] * 3, rel=1e-12)
         result, number = outcomes(study, search), end[0].problem
         assert [row.loss for row in end] == [result["loss"][number]] * 3
-        true = {(row.row, row.column) for row in mine if row.kind == "truth"}
+        true = {(row.row, row.column) for row in trace if row.kind == "truth"}
         assert len(true & {(row.row, row.column) for row in end}) == result["found"][number]
 
 
@@ -179,5 +179,5 @@ def test_where_all_diverges_a_trace_shows_it_and_the_result_comes_back_as_it_was
 
 def test_of_many_searches_the_traces_show_the_printed_and_the_best():
     study = ConvergenceStudy(problems=3, steps=40)
-    found = {row.search for row in study.run(ALONE).traces}
-    assert found == {"coefficients-only", "central", "reselect"}
+    searches = {row.search for row in study.run(ALONE).traces}
+    assert searches == {"coefficients-only", "central", "reselect"}

@@ -70,11 +70,11 @@ def test_a_selection_keeps_the_largest_energies_of_its_dense_basis(p, q, r, meth
         case _:
             spectrum = np.fft.fft2(matrix, norm="ortho")
             half = HalfSpectrum(p, q)
-            own = spectrum[tuple(half.self_conjugate.T)].real ** 2
+            self_conjugate = spectrum[tuple(half.self_conjugate.T)].real ** 2
             pairs = spectrum[tuple(half.representatives.T)]
-            parts = [own, 2 * np.abs(pairs) ** 2]
+            parts = [self_conjugate, 2 * np.abs(pairs) ** 2]
             if method == "Fourier":
-                parts = [own, 2 * pairs.real**2, 2 * pairs.imag**2]
+                parts = [self_conjugate, 2 * pairs.real**2, 2 * pairs.imag**2]
             energies = np.concatenate(parts)
     count = budget.chosen_locations if method == "Fourier pairs" else budget.chosen_coefficients
     retained = retained_energies(torch.from_numpy(matrix), method, [budget])[0]
@@ -107,10 +107,10 @@ def test_a_random_choice_is_the_least_squares_fit_of_its_atoms(p, q, r, method):
 def test_energies_of_several_budgets_are_those_of_the_approximations_one_by_one(method):
     """Random locations and factors of a smaller budget are the first of a larger one's."""
     matrix, budgets = gaussian(12, 18), [Budget(12, 18, r) for r in (2, 6, 4)]
-    found = retained_energies(matrix, method, budgets, np.random.default_rng(7))
-    rests = (matrix - approximated(matrix, method, budget) for budget in budgets)
-    expected = [np.sum(matrix**2) - np.sum(rest**2) for rest in rests]
-    np.testing.assert_allclose(found, expected, rtol=ROUNDING)
+    energies = retained_energies(matrix, method, budgets, np.random.default_rng(7))
+    residuals = (matrix - approximated(matrix, method, budget) for budget in budgets)
+    expected = [np.sum(matrix**2) - np.sum(residual**2) for residual in residuals]
+    np.testing.assert_allclose(energies, expected, rtol=ROUNDING)
     np.testing.assert_array_equal(matrix, gaussian(12, 18), "the argument is left alone")
 
 
@@ -152,15 +152,15 @@ def test_entries_whose_squares_overflow_or_vanish_are_approximated(method, dtype
         Budget(9, 12, 2),
     )
 
-    def found(use, matrix):
+    def result_of(use, matrix):
         return use(matrix, method, budget, np.random.default_rng(7))
 
     # Powers of two change no digit, here and inside.
-    scaled = found(approximate, w * half * half)
-    torch.testing.assert_close(scaled / half / half, found(approximate, w))
+    scaled = result_of(approximate, w * half * half)
+    torch.testing.assert_close(scaled / half / half, result_of(approximate, w))
     if dtype == torch.float32:
         energies = [
-            retained_energies(one, method, [budget], np.random.default_rng(7))
-            for one in (w * half * half, w)
+            retained_energies(matrix, method, [budget], np.random.default_rng(7))
+            for matrix in (w * half * half, w)
         ]
         np.testing.assert_allclose(energies[0], np.ldexp(energies[1], 2 * power), rtol=1e-5)

@@ -29,15 +29,15 @@ def test_truncation_changes_nothing_beyond_rounding(p, q):
     """
     small = min(p, q)
     for seed in range(5):
-        whole = whole_bidiagonal(p, q, np.random.default_rng(seed))
+        uncut = whole_bidiagonal(p, q, np.random.default_rng(seed))
         for r in sorted({1, 2, 3, small // 8, small // 4, small // 2, small} - {0}):
             if r > small:
                 continue
             cut, total = sample_leading_eigenvalues(p, q, r, np.random.default_rng(seed))
             assert cut.shape == (r,)
-            tolerance = (small + 8) * np.finfo(float).eps * whole[0]
-            np.testing.assert_allclose(cut, whole[:r], rtol=0, atol=tolerance)
-            assert total == pytest.approx(whole.sum(), rel=1e-12)
+            tolerance = (small + 8) * np.finfo(float).eps * uncut[0]
+            np.testing.assert_allclose(cut, uncut[:r], rtol=0, atol=tolerance)
+            assert total == pytest.approx(uncut.sum(), rel=1e-12)
 
 
 @pytest.mark.parametrize("r", [1, 2, 8], ids=lambda r: f"r = {r}")
@@ -47,6 +47,6 @@ def test_truncation_holds_in_unlucky_draws(r):
     assert leading_rows(p, q, r) < q / 2
     for seed in range(300):
         cut, _ = sample_leading_eigenvalues(p, q, r, np.random.default_rng(seed))
-        every, _ = sample_leading_eigenvalues(p, q, q, np.random.default_rng(seed))
-        tolerance = q * np.finfo(float).eps * every[0]
-        np.testing.assert_allclose(cut, every[:r], rtol=0, atol=tolerance)
+        uncut, _ = sample_leading_eigenvalues(p, q, q, np.random.default_rng(seed))
+        tolerance = q * np.finfo(float).eps * uncut[0]
+        np.testing.assert_allclose(cut, uncut[:r], rtol=0, atol=tolerance)

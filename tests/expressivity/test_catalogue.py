@@ -64,21 +64,21 @@ def hartley(p, q):
 
 
 def hadamard(p, q):
-    whole = q & -q
-    rows = np.kron(np.eye(q // whole), scipy.linalg.hadamard(whole) / math.sqrt(whole))
+    power = q & -q
+    rows = np.kron(np.eye(q // power), scipy.linalg.hadamard(power) / math.sqrt(power))
     return np.kron(np.eye(p), rows)
 
 
 def haar(p, q):
     def along(n):
-        found = np.zeros((n, n))
+        matrix = np.zeros((n, n))
         for i in range(n // 2):
-            found[i, 2 * i : 2 * i + 2] = 1, 1
-            found[-(-n // 2) + i, 2 * i : 2 * i + 2] = 1, -1
-        found /= math.sqrt(2)
+            matrix[i, 2 * i : 2 * i + 2] = 1, 1
+            matrix[-(-n // 2) + i, 2 * i : 2 * i + 2] = 1, -1
+        matrix /= math.sqrt(2)
         if n % 2:
-            found[n // 2, n - 1] = 1
-        return found
+            matrix[n // 2, n - 1] = 1
+        return matrix
 
     return np.kron(along(p), along(q))
 
@@ -99,8 +99,20 @@ def test_a_basis_is_its_dense_orthonormal_matrix(basis, dense, p, q):
 
 # --- linear families ------------------------------------------------------------------------
 
-LINEAR = ["WaveFT", "WaveFT-PEFT", "SHiRA", "Super-Tuning", "SSH", "sDCTFT", "C3A", "MiSS",
-          "LoRA-XS", "TinyLoRA", "LoRA-FA", "MiCA"]  # fmt: skip
+LINEAR = [
+    "WaveFT",
+    "WaveFT-PEFT",
+    "SHiRA",
+    "Super-Tuning",
+    "SSH",
+    "sDCTFT",
+    "C3A",
+    "MiSS",
+    "LoRA-XS",
+    "TinyLoRA",
+    "LoRA-FA",
+    "MiCA",
+]
 
 
 @shapes
@@ -110,17 +122,17 @@ def test_a_linear_family_projects_on_as_many_dimensions_as_it_trains(p, q, r, me
     budget = Budget(p, q, r)
     if not METHODS[method].exists(budget):
         pytest.fail("choose shapes at which all exist")
-    found = projector(method, budget)
-    np.testing.assert_allclose(found, found.T, atol=ROUNDING)
-    np.testing.assert_allclose(found @ found, found, atol=ROUNDING)
+    projection = projector(method, budget)
+    np.testing.assert_allclose(projection, projection.T, atol=ROUNDING)
+    np.testing.assert_allclose(projection @ projection, projection, atol=ROUNDING)
     count = METHODS[method].parameters(budget)
     assert count <= (p + q) * r
     if method != "WaveFT-PEFT" or (p * q) % 4 == 0:
-        assert np.trace(found) == pytest.approx(count, abs=ROUNDING * p * q)
+        assert np.trace(projection) == pytest.approx(count, abs=ROUNDING * p * q)
         assert exact_error(method, budget) == pytest.approx(1 - count / (p * q))
     matrix = gaussian(p, q)
     retained = retained_energies(matrix, method, [budget], np.random.default_rng(7))
-    assert retained[0] == pytest.approx(matrix.ravel() @ found @ matrix.ravel(), abs=ROUNDING)
+    assert retained[0] == pytest.approx(matrix.ravel() @ projection @ matrix.ravel(), abs=ROUNDING)
 
 
 @pytest.mark.parametrize(
@@ -169,13 +181,13 @@ def test_quotas_are_equal_as_far_as_the_groups_are_large_enough(groups):
     assert sizes.sum() == 9 * 14
     previous = np.zeros_like(sizes)
     for count in range(9 * 14 + 1):
-        found = quotas(sizes, count)
-        assert found.sum() == count
-        open_ones = found[found < sizes]
+        counts = quotas(sizes, count)
+        assert counts.sum() == count
+        open_ones = counts[counts < sizes]
         if len(open_ones):
-            assert found.max() - open_ones.min() <= 1
-        assert (found >= previous).all()
-        previous = found
+            assert counts.max() - open_ones.min() <= 1
+        assert (counts >= previous).all()
+        previous = counts
 
 
 def test_random_bands_fill_the_quotas_of_every_count():
@@ -212,13 +224,13 @@ def test_a_grouped_selection_is_the_best_of_each_group(groups, accounting):
 @pytest.mark.parametrize(("k", "p", "q", "r"), [(2, 8, 12, 2), (3, 9, 12, 3), (2, 8, 12, 4)])
 def test_blocks_have_the_best_rank_of_their_own(k, p, q, r):
     method, matrix = BlockLowRank("own", k=k), gaussian(p, q)
-    found = approximated(matrix, method, Budget(p, q, r))
+    approximation = approximated(matrix, method, Budget(p, q, r))
     height, width = p // k, q // k
     for i, j in product(range(k), repeat=2):
         block = np.s_[i * height : (i + 1) * height, j * width : (j + 1) * width]
         u, s, vh = np.linalg.svd(matrix[block], full_matrices=False)
         best = (u[:, : r // k] * s[: r // k]) @ vh[: r // k]
-        np.testing.assert_allclose(found[block], best, atol=ROUNDING)
+        np.testing.assert_allclose(approximation[block], best, atol=ROUNDING)
     block = Budget(height, width, r // k)
     assert exact_error(method, Budget(p, q, r)) == exact_error("LoRA", block)
 
@@ -231,14 +243,14 @@ def test_a_kronecker_product_is_found_and_no_other_is_nearer(p, q, r):
     small, large = gaussian(a, c, 1), gaussian(p // a, q // c, 2)
     product_ = np.kron(small, large)
     np.testing.assert_allclose(approximated(product_, "LoKr", budget), product_, atol=ROUNDING)
-    found = approximated(matrix, "LoKr", budget)
-    best_large = found[: p // a, : q // c]
-    best_small = found[:: p // a, :: q // c]
-    rest = matrix - found
+    product = approximated(matrix, "LoKr", budget)
+    best_large = product[: p // a, : q // c]
+    best_small = product[:: p // a, :: q // c]
+    residual = matrix - product
     for unit in np.eye(a * c).reshape(-1, a, c):
-        assert np.sum(rest * np.kron(unit, best_large)) == pytest.approx(0, abs=1e-9)
+        assert np.sum(residual * np.kron(unit, best_large)) == pytest.approx(0, abs=1e-9)
     for unit in np.eye(p * q // a // c).reshape(-1, p // a, q // c):
-        assert np.sum(rest * np.kron(best_small, unit)) == pytest.approx(0, abs=1e-9)
+        assert np.sum(residual * np.kron(best_small, unit)) == pytest.approx(0, abs=1e-9)
     value = exact_error("LoKr", budget)
     assert value == exact_error("LoRA", Budget(a * c, p * q // (a * c), 1))
 
@@ -261,7 +273,7 @@ def random_factors(rng, p, q, rank):
 def loha(budget):
     """(B₁A₁)⊙(B₂A₂) and its start."""
     rng, rank = stream(), METHODS["LoHa"].rank(budget)
-    factors = [one for _ in range(2) for one in random_factors(rng, budget.p, budget.q, rank)]
+    factors = [factor for _ in range(2) for factor in random_factors(rng, budget.p, budget.q, rank)]
     return lambda b, a, d, c: (b @ a) * (d @ c), factors
 
 
@@ -295,11 +307,11 @@ def randlora(budget):
             base @ torch.diag(inner[n]) @ right @ torch.diag(outer[n])
             for n, base in enumerate(bases)
         ]
-        found = torch.stack(terms).sum(dim=0)
-        return found.T if budget.p < budget.q else found
+        change = torch.stack(terms).sum(dim=0)
+        return change.T if budget.p < budget.q else change
 
     start = [torch.ones(count, rank), torch.ones(count, d)]
-    return form, [one.double() for one in start]
+    return form, [factor.double() for factor in start]
 
 
 def vera(budget):
@@ -346,8 +358,8 @@ def test_a_fit_alternates_least_squares_and_ends_where_gradients_do(
     torch.testing.assert_close(third, form(*factors), rtol=0, atol=1e-8)
     ours = np.sum((matrix - approximated(matrix, method, budget)) ** 2)
     factors = least_squares_rounds(matrix, form, factors, rounds=400)
-    found = float((torch.from_numpy(matrix) - form(*factors)).square().sum())
-    assert ours == pytest.approx(found, rel=1e-5)
+    residual = float((torch.from_numpy(matrix) - form(*factors)).square().sum())
+    assert ours == pytest.approx(residual, rel=1e-5)
 
 
 @pytest.mark.parametrize("budget", [Budget(12, 10, 1), Budget(7, 16, 1)], ids=str)
@@ -389,9 +401,9 @@ MISSING = [
 
 @pytest.mark.parametrize(("method", "budget", "message"), MISSING)
 def test_a_method_that_does_not_exist_says_where_it_does(method, budget, message):
-    one = METHODS[method] if isinstance(method, str) else method
-    assert not one.exists(budget)
-    for use in (one.check_budget, one.parameters, one.stored_bits):
+    method_object = METHODS[method] if isinstance(method, str) else method
+    assert not method_object.exists(budget)
+    for use in (method_object.check_budget, method_object.parameters, method_object.stored_bits):
         with pytest.raises(InvalidArgumentError, match=message):
             use(budget)
 

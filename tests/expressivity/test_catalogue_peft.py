@@ -55,16 +55,16 @@ def change(layer, p, q):
 
 def images(layer, p, q):
     """ΔW of every unit vector of the trained parameters, as rows, in double precision."""
-    trained = [one for one in layer.parameters() if one.requires_grad]
-    for one in trained:
-        one.data.zero_()
-    found = []
-    for one in trained:
-        for i in range(one.numel()):
-            one.data.view(-1)[i] = 1.0
-            found.append(change(layer, p, q).flatten().double().numpy().copy())
-            one.data.view(-1)[i] = 0.0
-    return np.array(found)
+    trained = [parameter for parameter in layer.parameters() if parameter.requires_grad]
+    for parameter in trained:
+        parameter.data.zero_()
+    changes = []
+    for parameter in trained:
+        for i in range(parameter.numel()):
+            parameter.data.view(-1)[i] = 1.0
+            changes.append(change(layer, p, q).flatten().double().numpy().copy())
+            parameter.data.view(-1)[i] = 0.0
+    return np.array(changes)
 
 
 IMAGES = [("C3A", 12, 8, 2), ("C3A", 8, 16, 1), ("C3A", 8, 8, 3)]
@@ -270,8 +270,8 @@ def test_vb_lora_fits_the_form_of_peft(monkeypatch):
     layer.vblora_logits_B["default"].data = logits[:, : p // length].transpose(0, 1)
     layer.vblora_logits_A["default"].data = logits[:, p // length :]
     layer.vblora_vector_bank["default"].data = vectors.float()
-    found = form(vectors, weights).float()
-    torch.testing.assert_close(change(layer, p, q), found, rtol=0, atol=ROUNDING)
+    expected = form(vectors, weights).float()
+    torch.testing.assert_close(change(layer, p, q), expected, rtol=0, atol=ROUNDING)
 
 
 @pytest.mark.parametrize("name", ["Uni-LoRA", "VB-LoRA"])
@@ -291,7 +291,7 @@ def test_a_fit_ends_where_a_naive_search_gains_nothing(name, monkeypatch):
 
     def naive(values):
         parts = torch.from_numpy(values).split(sizes)
-        shaped = [part.view_as(one) for part, one in zip(parts, ended, strict=True)]
+        shaped = [part.view_as(parameter) for part, parameter in zip(parts, ended, strict=True)]
         return float((form(*shaped) - torch.from_numpy(matrix)).square().sum())
 
     final = np.concatenate([tensor.detach().numpy().ravel() for tensor in ended])

@@ -80,8 +80,10 @@ def test_codes_of_many_bits_approach_the_limit_of_high_resolution():
 
 
 def test_entropy_coding_loses_a_quarter_of_a_bit_at_high_rate():
-    found = expected_of(CODERS["entropy-coded"], (10**6, 10**6), 6.0)
-    assert found.error / 2 ** (-2 * found.bits) == pytest.approx(math.pi * math.e / 6, rel=1e-3)
+    expectation = expected_of(CODERS["entropy-coded"], (10**6, 10**6), 6.0)
+    assert expectation.error / 2 ** (-2 * expectation.bits) == pytest.approx(
+        math.pi * math.e / 6, rel=1e-3
+    )
 
 
 def test_locations_cost_the_logarithm_of_the_number_of_choices():
@@ -104,20 +106,20 @@ def test_budgets_and_coders_count_the_same_bits():
 def test_no_other_widths_retain_more_for_what_is_spent():
     rng, lengths = np.random.default_rng(1), (4, 3)
     worth, prices = retained(lengths), width_costs(lengths)
-    every = np.array([*product(range(len(prices)), repeat=3)])
+    widths = np.array([*product(range(len(prices)), repeat=3)])
     for _ in range(20):
         energies = rng.exponential(size=3)
-        found = water_filled(energies, lengths, rng.uniform(12, 200))
-        assert found is not None
-        possible = every[prices[every].sum(axis=1) <= prices[found].sum()]
-        assert energies @ worth[found] == pytest.approx((worth[possible] @ energies).max())
+        chosen = water_filled(energies, lengths, rng.uniform(12, 200))
+        assert chosen is not None
+        possible = widths[prices[widths].sum(axis=1) <= prices[chosen].sum()]
+        assert energies @ worth[chosen] == pytest.approx((worth[possible] @ energies).max())
 
 
 @pytest.mark.parametrize("bits", [0.1, 1.0, 3.0])
 def test_the_bound_of_unequal_variances_is_reverse_water_filling(bits):
     variances = np.random.default_rng(4).exponential(size=30)
-    found = water_filling(variances, bits) * variances.sum()
-    theta = brentq(lambda t: np.minimum(t, variances).sum() - found, 1e-12, variances.max())
+    distortion = water_filling(variances, bits) * variances.sum()
+    theta = brentq(lambda t: np.minimum(t, variances).sum() - distortion, 1e-12, variances.max())
     spent = np.maximum(0, np.log2(variances / theta) / 2).sum()
     assert spent == pytest.approx(bits * len(variances), rel=1e-6)
     assert water_filling(np.ones(30), bits) == pytest.approx(2 ** (-2 * bits))
@@ -131,9 +133,9 @@ def test_what_a_spectrum_allows_is_the_mean_logarithm_of_the_scales(values):
     logarithms = np.log(scales * side / np.square(values).sum())
     entropy = quad(lambda x: -of_sphere(x, side) * math.log(of_sphere(x, side)), -4.89, 4.89)[0]
     shape = 2 * entropy - math.log(2 * math.pi * math.e)
-    found = math.log(spectral_bound(np.array(values), (side, side), 1.0) * 4)
+    excess = math.log(spectral_bound(np.array(values), (side, side), 1.0) * 4)
     allowed = 4 * logarithms.std() / math.sqrt(len(logarithms))
-    assert found - shape == pytest.approx(logarithms.mean(), abs=float(allowed))
+    assert excess - shape == pytest.approx(logarithms.mean(), abs=float(allowed))
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ class Turned(SignedBasis):
 @settings(max_examples=40, deadline=None, derandomize=True, database=None)
 @given(
     st.integers(0, 2**32 - 1),
-    st.sampled_from([one for one in CODERS.values() if len(one.transforms) > 1]),
+    st.sampled_from([coder for coder in CODERS.values() if len(coder.transforms) > 1]),
     st.floats(0.3, 5.0),
 )
 def test_coding_in_a_basis_is_coding_its_coordinates(seed, coder, bits):
@@ -167,36 +169,36 @@ def test_coding_in_a_basis_is_coding_its_coordinates(seed, coder, bits):
         turned = basis.coordinates(blocks).swapaxes(1, 2).reshape(w.shape)
     else:
         turned = basis.coordinates(w)
-    (found,), (expected,) = (
+    (coding,), (expected,) = (
         coder.measure(w, [bits], basis),
         coder.measure(turned, [bits], SignedBasis()),
     )
     (decoded,) = coder.approximate(w, [bits], basis)
     if expected is None:
-        assert found is decoded is None
+        assert coding is decoded is None
         return
-    assert (found.error, found.bits) == pytest.approx((expected.error, expected.bits))
+    assert (coding.error, coding.bits) == pytest.approx((expected.error, expected.bits))
     assert ((w - decoded.matrix) ** 2).sum() / (w**2).sum() == pytest.approx(expected.error)
 
 
 def expected_of(coder, shape, bits) -> Coded:
-    found = coder.expected(shape, bits)
-    assert found is not None
-    return found
+    expectation = coder.expected(shape, bits)
+    assert expectation is not None
+    return expectation
 
 
 def coded(coder, matrix, bits, transform=Transform.NONE, seed=0) -> Coded:
     basis = transform.basis(coder.block(matrix.shape), np.random.default_rng(seed))
-    (found,) = coder.measure(matrix, [bits], basis)
+    (coding,) = coder.measure(matrix, [bits], basis)
     (decoded,) = coder.approximate(matrix, [bits], basis)
     energy = float((matrix**2).sum())
-    assert found.error == pytest.approx(((matrix - decoded.matrix) ** 2).sum() / energy, rel=1e-9)
-    assert found.bits == decoded.bits
-    return found
+    assert coding.error == pytest.approx(((matrix - decoded.matrix) ** 2).sum() / energy, rel=1e-9)
+    assert coding.bits == decoded.bits
+    return coding
 
 
 def slack(coder, shape, bits):
-    """What the expectation of a coder leaves out at finite sizes; none for the others."""
+    """The error of a coder's expectation at finite sizes; 0 where the expectation is exact."""
     if coder.name == "Delta-CoMe":  # terms of the order of 1/min(p, q)
         return 0.5 / min(shape)
     if not isinstance(coder, Patches):
@@ -227,20 +229,20 @@ def test_expectations_are_those_of_draws_in_every_basis(coder, bits):
         for basis in bases:
             w = rng.standard_normal(SHAPE)
             transform = basis or Transform.NONE
-            found = coded(coder, left @ w @ right if basis is None else w, bits, transform, seed)
-            errors[basis].append(found.error)
-            assert found.bits == pytest.approx(expected.bits, abs=0.03)
+            coding = coded(coder, left @ w @ right if basis is None else w, bits, transform, seed)
+            errors[basis].append(coding.error)
+            assert coding.bits == pytest.approx(expected.bits, abs=0.03)
     allowed = 0.4 * expected.error * math.sqrt(2 / math.prod(SHAPE))  # of one draw
     spread = max(np.std(np.concatenate(list(errors.values())), ddof=1), allowed)
-    for one in errors.values():
-        error = 4 * spread / math.sqrt(len(one)) + slack(coder, SHAPE, bits)
-        assert np.mean(one) == pytest.approx(expected.error, abs=float(error))
+    for errors_in_basis in errors.values():
+        error = 4 * spread / math.sqrt(len(errors_in_basis)) + slack(coder, SHAPE, bits)
+        assert np.mean(errors_in_basis) == pytest.approx(expected.error, abs=float(error))
 
 
 def test_signs_and_a_scale_are_exact_at_every_size():
     for n in (2, 6, 40):
         draws = np.random.default_rng(n).standard_normal((4000, n, 1))
-        errors = [coded(CODERS["BitDelta"], one, 1).error for one in draws]
+        errors = [coded(CODERS["BitDelta"], draw, 1).error for draw in draws]
         expected = (1 - 2 / math.pi) * (1 - 1 / n)
         assert expected_of(CODERS["BitDelta"], (n, 1), 1).error == pytest.approx(expected)
         allowed = 4 * np.std(errors) / math.sqrt(len(errors))
@@ -251,7 +253,7 @@ def test_a_cosine_transform_gains_where_the_matrix_is_smooth_and_its_control_doe
     w = np.cumsum(np.random.default_rng(3).standard_normal((96, 96)), axis=1)
     w -= w.mean(axis=1, keepdims=True)
     for coder in (CODERS["entropy-coded"], CODERS["largest"], CODERS["positions"]):
-        at = {one: coded(coder, w, 1.0, one).error for one in Transform}
+        at = {transform: coded(coder, w, 1.0, transform).error for transform in Transform}
         assert at[Transform.INPUTS] < 0.5 * at[Transform.NONE]
         # The signs are those of all patches, so that they share what is smooth in them.
         assert (
@@ -260,9 +262,9 @@ def test_a_cosine_transform_gains_where_the_matrix_is_smooth_and_its_control_doe
 
 
 def test_two_bits_for_the_larger_half_of_the_energies():
-    found = upper_half(np.array([4.0, 9, 1, 2, 8, 3, 7, 5]), (10,), 80.0)
-    assert found is not None
-    assert found.tolist() == [0, 2, 0, 0, 2, 0, 2, 2]
+    bits = upper_half(np.array([4.0, 9, 1, 2, 8, 3, 7, 5]), (10,), 80.0)
+    assert bits is not None
+    assert bits.tolist() == [0, 2, 0, 0, 2, 0, 2, 2]
     assert upper_half(np.ones(8), (10,), 79.0) is None
 
 

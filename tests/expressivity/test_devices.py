@@ -34,30 +34,31 @@ def generator():
 def test_an_approximation_on_the_device_is_that_of_the_cpu(method, accelerator):
     w, tolerance = matrix(), ROUNDING.get(method, 1e-11)
     expected = approximate(w, method, BUDGETS[1], generator())
-    found = approximate(w.to(accelerator), method, BUDGETS[1], generator())
-    assert found.device.type == accelerator.type
-    assert float((found.cpu() - expected).norm()) <= tolerance * float(w.norm())
+    approximation = approximate(w.to(accelerator), method, BUDGETS[1], generator())
+    assert approximation.device.type == accelerator.type
+    assert float((approximation.cpu() - expected).norm()) <= tolerance * float(w.norm())
     retained = retained_energies(w.to(accelerator), method, BUDGETS, generator())
     energy = float(w.square().sum())
-    assert retained == pytest.approx(retained_energies(w, method, BUDGETS, generator()),
-                                 abs=tolerance * energy)  # fmt: skip
+    assert retained == pytest.approx(
+        retained_energies(w, method, BUDGETS, generator()), abs=tolerance * energy
+    )
 
 
 def test_expected_energies_on_the_device_are_those_of_the_cpu(accelerator):
     w = matrix()
     expected = mean_retained_energies(w, find_methods(SELECTING), BUDGETS)
-    found = mean_retained_energies(w.to(accelerator), find_methods(SELECTING), BUDGETS)
+    energies = mean_retained_energies(w.to(accelerator), find_methods(SELECTING), BUDGETS)
     for method in SELECTING:
-        assert found[method] == pytest.approx(expected[method], rel=1e-11)
+        assert energies[method] == pytest.approx(expected[method], rel=1e-11)
 
 
 @by_method
 def test_a_dense_draw_on_the_device_is_that_of_the_cpu(method, accelerator):
-    here, there = (
+    on_cpu, on_device = (
         dense_errors(METHODS[method], BUDGETS, generator(), generator(), str(device))
         for device in ("cpu", accelerator)
     )
-    assert there == pytest.approx(here, abs=ROUNDING.get(method, 1e-11))
+    assert on_device == pytest.approx(on_cpu, abs=ROUNDING.get(method, 1e-11))
 
 
 @by_method
@@ -65,7 +66,7 @@ def test_autocast_and_tf32_do_not_thin_the_result_out(method, device):
     w = matrix().float().to(device)
     expected = approximate(w, method, BUDGETS[1], generator())
     with torch.autocast(device.type, dtype=torch.bfloat16):
-        found = approximate(w, method, BUDGETS[1], generator())
+        approximation = approximate(w, method, BUDGETS[1], generator())
         retained = retained_energies(w, method, BUDGETS, generator())
-    assert torch.equal(found, expected)
+    assert torch.equal(approximation, expected)
     assert (retained == retained_energies(w, method, BUDGETS, generator())).all()

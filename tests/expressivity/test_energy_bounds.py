@@ -38,13 +38,13 @@ def test_spiked_bounds_enclose_draws(fraction, count):
     size, draws, rng = 16, 400, np.random.default_rng(1)
     budget = Budget(size, size, 2)
     strength = size * np.sqrt(fraction / (1 - fraction) / count)
-    found = []
+    energies = []
     for _ in range(draws):
         left, right = (np.linalg.qr(rng.standard_normal((size, count)))[0] for _ in range(2))
         w = rng.standard_normal((size, size)) + strength * left @ right.T
-        found.append([retained_energies(w, one, [budget])[0] for one in ("LoRA", "LoCA")])
-    found = np.array(found) * (1 - fraction) / size**2
-    (low_rank, selected), errors = found.mean(axis=0), found.std(axis=0) / np.sqrt(draws)
+        energies.append([retained_energies(w, method, [budget])[0] for method in ("LoRA", "LoCA")])
+    energies = np.array(energies) * (1 - fraction) / size**2
+    (low_rank, selected), errors = energies.mean(axis=0), energies.std(axis=0) / np.sqrt(draws)
     assert low_rank + 4 * errors[0] > spiked_low_rank_bound(fraction, count, budget)
     assert selected - 4 * errors[1] < spiked_selection_bound(fraction, np.ones(count), budget)
 

@@ -73,7 +73,8 @@ DEEP_GRIDS += [(16384, 16384, 16), (10**6, 300, 32), (256, 256, 256)]
 
 
 @pytest.mark.parametrize(
-    ("p", "q", "r"), [*GRIDS, *(pytest.param(*one, marks=pytest.mark.deep) for one in DEEP_GRIDS)]
+    ("p", "q", "r"),
+    [*GRIDS, *(pytest.param(*shape, marks=pytest.mark.deep) for shape in DEEP_GRIDS)],
 )
 def test_two_grids_agree(p, q, r):
     other = expected_leading_energy(p, q, r, refinement=1.25)
@@ -86,7 +87,7 @@ def test_the_small_matrices_are_computed_with_one_thread(monkeypatch):
     indicators = low_rank_exact._indicators
 
     def spy(*args):
-        seen.update(one["num_threads"] for one in threadpool_info())
+        seen.update(pool["num_threads"] for pool in threadpool_info())
         return indicators(*args)
 
     monkeypatch.setattr(low_rank_exact, "_indicators", spy)

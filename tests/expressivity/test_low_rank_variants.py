@@ -41,8 +41,8 @@ def test_doras_energies_of_several_ranks_are_those_of_the_naive_computation(p, q
 def test_an_empty_column_is_approximated_by_itself():
     matrix = gaussian(6, 5)
     matrix[:, 2] = 0
-    found = approximated(matrix, "DoRA", Budget(6, 5, 2))
-    np.testing.assert_allclose(found[:, 2], 0, atol=ROUNDING)
+    approximation = approximated(matrix, "DoRA", Budget(6, 5, 2))
+    np.testing.assert_allclose(approximation[:, 2], 0, atol=ROUNDING)
 
 
 def test_dora_without_a_rank_left_keeps_nothing():

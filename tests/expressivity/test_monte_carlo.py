@@ -39,14 +39,19 @@ def budgets_of(p, q, ranks):
 def estimates(series, draws=30, runner=ALONE, **options):
     """Estimates of series: a method, a shape, ranks and a sampler each; one per rank."""
     cells = [
-        ErrorCell(METHODS[name], budgets_of(*what), sampler, (0, draws), **options)
-        for name, *what, sampler in series
+        ErrorCell(METHODS[name], budgets_of(*shape_and_ranks), sampler, (0, draws), **options)
+        for name, *shape_and_ranks, sampler in series
     ]
-    found = []
-    for one in monte_carlo.estimate(cells, runner):
-        errors = [None] * len(one.mean) if one.count == 1 else one.standard_error
-        found.append([Estimate(*each, one.count) for each in zip(one.mean, errors, strict=True)])
-    return found
+    by_series = []
+    for moments in monte_carlo.estimate(cells, runner):
+        errors = [None] * len(moments.mean) if moments.count == 1 else moments.standard_error
+        by_series.append(
+            [
+                Estimate(mean, error, moments.count)
+                for mean, error in zip(moments.mean, errors, strict=True)
+            ]
+        )
+    return by_series
 
 
 def estimate(method, shape, ranks, sampler=Sampler.REDUCED, draws=30, **options):
@@ -55,21 +60,21 @@ def estimate(method, shape, ranks, sampler=Sampler.REDUCED, draws=30, **options)
 
 def single_draws(method, shape, ranks, count, sampler="reduced", seed=0):
     """Each draw as a block of its own."""
-    what = (METHODS[method], budgets_of(*shape, ranks), Sampler(sampler))
-    cells = [ErrorCell(*what, (k, k + 1), seed=seed) for k in range(count)]
+    arguments = (METHODS[method], budgets_of(*shape, ranks), Sampler(sampler))
+    cells = [ErrorCell(*arguments, (k, k + 1), seed=seed) for k in range(count)]
     return np.array([evaluate(cell).mean for cell in cells])
 
 
 @pytest.mark.parametrize("sampler", ["reduced", "dense"])
 @pytest.mark.parametrize("draws", [2, 25, 26, 60], ids=lambda draws: f"{draws} draws")
 def test_an_estimate_is_the_mean_of_its_draws_and_their_standard_error(draws, sampler):
-    each = single_draws("LoCA", (12, 9), (1, 3), draws, sampler)
+    by_draw = single_draws("LoCA", (12, 9), (1, 3), draws, sampler)
     ours = estimate("LoCA", (12, 9), (1, 3), Sampler(sampler), draws)
-    means = each.mean(axis=0)
-    errors = each.std(axis=0, ddof=1) / np.sqrt(draws)
-    assert [one.draws for one in ours] == [draws, draws]
-    np.testing.assert_allclose([one.error for one in ours], means, rtol=ROUNDING)
-    np.testing.assert_allclose([one.standard_error for one in ours], errors, rtol=1e-10)
+    means = by_draw.mean(axis=0)
+    errors = by_draw.std(axis=0, ddof=1) / np.sqrt(draws)
+    assert [row.draws for row in ours] == [draws, draws]
+    np.testing.assert_allclose([row.error for row in ours], means, rtol=ROUNDING)
+    np.testing.assert_allclose([row.standard_error for row in ours], errors, rtol=1e-10)
 
 
 def test_a_single_draw_has_no_standard_error():
@@ -104,7 +109,7 @@ def test_more_draws_extend_a_stored_run(tmp_path, computed):
     assert estimates(series, 30, Runner(store, jobs=1)) == first
     assert computed == []
     assert store.rejected == []
-    # What was read back is what a fresh run computes.
+    # A fresh run computes the same as was read back.
     assert estimates(series, 60, ALONE) == longer
     assert estimates(series, 30, ALONE) == first
 
@@ -117,21 +122,21 @@ def test_an_estimate_does_not_depend_on_what_else_is_asked_for(method, sampler):
     among_ranks = estimate(method, (14, 11), (1, 5, 2), sampler)[2]
     assert among_ranks.error == pytest.approx(alone.error, rel=ROUNDING)
     assert among_ranks.standard_error == pytest.approx(alone.standard_error, rel=1e-9)
-    others = [
+    other_series = [
         ("random DCT", 14, 11, (1, 3), sampler),
         (method, 11, 14, (2,), sampler),
         (method, 14, 11, (2,), sampler),
     ]
-    assert estimates(others, 30, ALONE)[2] == [alone]
+    assert estimates(other_series, 30, ALONE)[2] == [alone]
 
 
 @pytest.mark.parametrize("sampler", [*Sampler], ids=[sampler.value for sampler in Sampler])
 def test_seeds_and_methods_have_draws_of_their_own(sampler):
-    one = estimate("random Fourier", (12, 12), (2,), sampler, seed=0)
+    first = estimate("random Fourier", (12, 12), (2,), sampler, seed=0)
     other = estimate("random Fourier", (12, 12), (2,), sampler, seed=1)
-    assert one[0].error != other[0].error
+    assert first[0].error != other[0].error
     # V1 keeps the same number of coordinates of the same white noise at other locations.
-    assert estimate("random DCT", (12, 12), (2,), sampler)[0].error != one[0].error
+    assert estimate("random DCT", (12, 12), (2,), sampler)[0].error != first[0].error
 
 
 def test_a_draw_is_the_samplers_from_a_generator_of_its_own():

@@ -42,8 +42,10 @@ class Adapted:
         config = CONFIGS[name](self.method, budget)
         config.target_modules = ["0"]
         self.model = get_peft_model(nn.Sequential(linear), config).double()
-        self.trained = [one for one in self.model.parameters() if one.requires_grad]
-        self.numbers = sum(one.numel() for one in self.trained)
+        self.trained = [
+            parameter for parameter in self.model.parameters() if parameter.requires_grad
+        ]
+        self.numbers = sum(parameter.numel() for parameter in self.trained)
         if name == "HRA":
             # The vectors that the method draws from its own seed.
             rng = np.random.default_rng(np.random.default_rng(7).integers(1 << 63, size=4))
@@ -62,7 +64,7 @@ class Adapted:
     def atoms(self):
         """The derivative of the weight with respect to every trained number, as rows."""
         entries = self.weight().flatten()
-        rows = [torch.autograd.grad(one, self.trained, retain_graph=True) for one in entries]
+        rows = [torch.autograd.grad(entry, self.trained, retain_graph=True) for entry in entries]
         return np.array([torch.cat([part.flatten() for part in row]).numpy() for row in rows]).T
 
 
@@ -92,7 +94,7 @@ def test_the_tangent_space_is_that_of_pefts_layer(name, budget):
     assert np.linalg.matrix_rank(atoms, tol=1e-5) == method.dimension(budget)
     fit = approximate(matrix, name, budget, np.random.default_rng(7), weights=weights).numpy()
     np.testing.assert_allclose(fit, projected(matrix, atoms, 1e-6), atol=1e-5)
-    # With known weights the mean is the energy of that projection, but for the vectors of HRA.
+    # With known weights the mean is the energy of that projection, except for the vectors of HRA.
     rng = np.random.default_rng(7)
     (mean,) = mean_retained_energies(matrix, [METHODS[name]], [budget], rng, weights=weights)[name]
     assert mean == pytest.approx(np.sum(fit**2))
@@ -105,9 +107,9 @@ def test_a_small_step_of_pefts_layer_is_in_the_tangent_space_but_for_its_square(
     for size in (1e-2, 1e-3):
         layer = Adapted(name, budget, weights)
         before, rng = layer.weight().detach(), torch.Generator().manual_seed(0)
-        for one in layer.trained:
-            step = torch.randn(one.shape, dtype=torch.float64, generator=rng)
-            one.data += size * step
+        for parameter in layer.trained:
+            step = torch.randn(parameter.shape, dtype=torch.float64, generator=rng)
+            parameter.data += size * step
         change = (layer.weight() - before).detach()
         inside = approximate(change, name, budget, np.random.default_rng(7), weights=weights)
         far.append(float((change - inside).norm() / change.norm()))

@@ -42,9 +42,11 @@ def by_exceedances(singles, pairs):
     half = np.diff(edges)[:, None] / 2
     z = (edges[:-1, None] + half * (1 + nodes)).ravel()
     measure = 2 * z * (half * weights).ravel()
-    one = stats.binom.pmf(np.arange(singles + 1), singles, special.chdtrc(1, z * z)[:, None])
-    two = stats.binom.pmf(np.arange(pairs + 1), pairs, special.chdtrc(2, z * z)[:, None])
-    short, long = sorted([one, two], key=lambda pmf: pmf.shape[1])
+    singles_pmf = stats.binom.pmf(
+        np.arange(singles + 1), singles, special.chdtrc(1, z * z)[:, None]
+    )
+    pairs_pmf = stats.binom.pmf(np.arange(pairs + 1), pairs, special.chdtrc(2, z * z)[:, None])
+    short, long = sorted([singles_pmf, pairs_pmf], key=lambda pmf: pmf.shape[1])
     law = np.zeros((len(z), singles + pairs + 1))
     for k in range(short.shape[1]):
         law[:, k : k + long.shape[1]] += short[:, k, None] * long
@@ -144,7 +146,7 @@ def test_an_outlier_of_variance_one_is_no_outlier(n, count):
 )
 def test_an_outlier_is_one_of_unequal_variances(n, count, variance):
     expected = expected_top_sum_of_unequal([variance, *[1.0] * (n - 1)], count)
-    # What the function of unequal variances promises for so few of them.
+    # The precision that the function of unequal variances promises for few variances.
     assert expected_top_sum_with_outlier(n, count, variance) == pytest.approx(expected, rel=1e-8)
 
 

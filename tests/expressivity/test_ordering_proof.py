@@ -35,13 +35,13 @@ def pairings(items):
         yield []
         return
     for k in range(1, len(items)):
-        for rest in pairings(items[1:k] + items[k + 1 :]):
-            yield [(items[0], items[k]), *rest]
+        for pairing in pairings(items[1:k] + items[k + 1 :]):
+            yield [(items[0], items[k]), *pairing]
 
 
 def trace_moment(j):
     """E tr(WWᵀ)^j of a K×K normal matrix: each pairing identifies indices and leaves K^loops."""
-    found = Counter()
+    counts = Counter()
     for pairs in pairings(list(range(2 * j))):
         # The factor at position 2i is W[a_i, b_i], that at 2i + 1 is W[a_(i+1), b_i].
         label = {("a", i): ("a", i) for i in range(j)} | {("b", i): ("b", i) for i in range(j)}
@@ -52,8 +52,8 @@ def trace_moment(j):
             ):
                 old, new = label[kind, i], label[kind, k]
                 label = {key: new if value == old else value for key, value in label.items()}
-        found[len(set(label.values()))] += 1
-    return tuple(found[j + 1 - k] for k in range(max(j, 1)))
+        counts[len(set(label.values()))] += 1
+    return tuple(counts[j + 1 - k] for k in range(max(j, 1)))
 
 
 @pytest.mark.parametrize("j", [1, 2, 3, 4, pytest.param(5, marks=pytest.mark.deep)])
@@ -77,9 +77,9 @@ def test_a_polynomial_is_positive_where_it_starts_above_0_and_has_no_root():
 @pytest.mark.parametrize("fraction", [Rational(1, 3), Rational(1, 30), Rational(999, 1000)])
 def test_the_quantile_is_enclosed(fraction):
     z = -special.ndtri(float(fraction) / 2)
-    found = _normal_quantile(fraction)
-    assert z in found
-    assert found.delta < 1e-8
+    quantile = _normal_quantile(fraction)
+    assert z in quantile
+    assert quantile.delta < 1e-8
 
 
 def test_the_tail_is_bounded_from_above():

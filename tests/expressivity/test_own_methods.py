@@ -33,20 +33,20 @@ class TopRows(Method):
     name, title = "rows", "the first rows"
 
     def approximate(self, matrix, budget, rng=None):
-        found = torch.zeros_like(matrix)
+        approximation = torch.zeros_like(matrix)
         rows = budget.numbers // budget.q
-        found[:rows] = matrix[:rows]
-        return found
+        approximation[:rows] = matrix[:rows]
+        return approximation
 
 
 class RandomRows(TopRows):
     name = "random-rows"
 
     def approximate(self, matrix, budget, rng=None):
-        found = torch.zeros_like(matrix)
+        approximation = torch.zeros_like(matrix)
         rows = rng.permutation(budget.p)[: budget.numbers // budget.q]
-        found[rows] = matrix[rows]
-        return found
+        approximation[rows] = matrix[rows]
+        return approximation
 
 
 class Reversed(Basis):
@@ -84,22 +84,22 @@ def test_it_is_measured_on_a_matrix():
 
 def test_random_choices_come_from_the_generator():
     matrix, budgets = np.random.default_rng(0).standard_normal((16, 4)), [Budget(16, 4, 1)]
-    first, again, other = (
+    first, same_seed, other = (
         mean_retained_energies(matrix, [RandomRows()], budgets, np.random.default_rng(seed))
         for seed in (1, 1, 2)
     )
-    assert first["random-rows"] == again["random-rows"]
+    assert first["random-rows"] == same_seed["random-rows"]
     assert first["random-rows"] != other["random-rows"]
 
 
 def test_a_selection_in_a_basis_of_its_own_has_every_engine():
-    own = Selection("mine", "entries, backwards", basis=Reversed())
+    method = Selection("mine", "entries, backwards", basis=Reversed())
     matrix, budget = np.random.default_rng(0).standard_normal((6, 5)), Budget(6, 5, 2)
-    assert exact_error(own, budget) == exact_error("entries", budget)
+    assert exact_error(method, budget) == exact_error("entries", budget)
     np.testing.assert_array_equal(
-        approximate(matrix, own, budget), approximate(matrix, "entries", budget)
+        approximate(matrix, method, budget), approximate(matrix, "entries", budget)
     )
-    result = simulate(16, ranks=1, methods=own, engine="all", draws=3, runner=ALONE)
+    result = simulate(16, ranks=1, methods=method, engine="all", draws=3, runner=ALONE)
     assert [row.engine for row in result.rows] == ["exact", "asymptotic", "monte-carlo"]
 
 
@@ -119,9 +119,9 @@ def test_a_changed_definition_is_drawn_again(tmp_path, monkeypatch):
             f"        return {scale} * self.factor * matrix\n"
         )
         sys.modules.pop("own_for_this_test", None)
-        found = __import__("own_for_this_test").Scaled(factor)
+        method = __import__("own_for_this_test").Scaled(factor)
         runner = Runner(tmp_path / "points", jobs=1)
-        (row,) = simulate(8, ranks=1, methods=found, draws=2, runner=runner).rows
+        (row,) = simulate(8, ranks=1, methods=method, draws=2, runner=runner).rows
         return row.error
 
     sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
@@ -136,11 +136,11 @@ def test_a_changed_definition_is_drawn_again(tmp_path, monkeypatch):
 
 
 def test_a_definition_that_nobody_can_tell_from_another_is_not_stored(tmp_path):
-    own = TopRows()
-    own.anything = lambda: 0  # cannot be pickled
+    method = TopRows()
+    method.anything = lambda: 0  # cannot be pickled
     runner = Runner(tmp_path / "points", jobs=1)
     engine = "monte-carlo"
-    simulate(8, ranks=1, methods=["random DCT", own], draws=2, engine=engine, runner=runner)
+    simulate(8, ranks=1, methods=["random DCT", method], draws=2, engine=engine, runner=runner)
     names = [path.read_text() for path in (tmp_path / "points").glob("*.json")]
     assert len(names) == 1
     assert '"random DCT"' in names[0]
@@ -200,21 +200,21 @@ NO_METHODS = [
 
 
 @pytest.mark.usefixtures("module")
-@pytest.mark.parametrize(("given", "message"), NO_METHODS)
-def test_what_is_no_method_is_refused(given, message):
+@pytest.mark.parametrize(("method", "message"), NO_METHODS)
+def test_what_is_no_method_is_refused(method, message):
     with pytest.raises(InvalidArgumentError, match=message):
-        methods(given)
+        methods(method)
 
 
 @pytest.mark.usefixtures("module")
 @pytest.mark.parametrize(
-    "given", [TopRows, TopRows(), [TopRows], (TopRows(),), f"{MINE}own", [f"{MINE}Own"]]
+    "method", [TopRows, TopRows(), [TopRows], (TopRows(),), f"{MINE}own", [f"{MINE}Own"]]
 )
-def test_a_class_or_an_object_or_where_it_is_is_a_method_everywhere(given):
-    (name,) = {row.name for row in methods(given).methods}
-    assert name == ("own" if MINE in str(given) else "rows")
-    (row,) = simulate(8, ranks=1, methods=given, draws=2, runner=ALONE).rows
-    assert row.method == analyze(MATRIX, ranks=1, methods=given).errors[-1].method == name
+def test_a_class_or_an_object_or_where_it_is_is_a_method_everywhere(method):
+    (name,) = {row.name for row in methods(method).methods}
+    assert name == ("own" if MINE in str(method) else "rows")
+    (row,) = simulate(8, ranks=1, methods=method, draws=2, runner=ALONE).rows
+    assert row.method == analyze(MATRIX, ranks=1, methods=method).errors[-1].method == name
 
 
 # --- what an engine misses ------------------------------------------------------------------
@@ -224,13 +224,13 @@ class Nothing(Method):
     name = "nothing"
 
 
-def failing(function, found, base=TopRows):
+def failing(function, answer, base=TopRows):
     """A method of which one function returns what it should not, or raises it."""
 
     def fails(self, *arguments):
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     return type("Failing", (base,), {"name": "boom", function: fails})()
 
@@ -238,49 +238,51 @@ def failing(function, found, base=TopRows):
 MATRIX = np.random.default_rng(0).standard_normal((8, 8))
 ONES = np.ones((8, 8))
 APPROXIMATIONS = {
-    "raises": (ZeroDivisionError("division\nby zero"),
-               r"boom.approximate failed \(ZeroDivisionError: division by zero\)$"),
+    "raises": (
+        ZeroDivisionError("division\nby zero"),
+        r"boom.approximate failed \(ZeroDivisionError: division by zero\)$",
+    ),
     "array": (ONES, r"must return a tensor of shape \(8, 8\), not an ndarray; use torch.from_n"),
     "none": (None, r"must return a tensor of shape \(8, 8\), not NoneType"),
     "shape": (torch.ones(8), r"must return a tensor of shape \(8, 8\), not \(8,\)"),
     "NaN": (torch.full((8, 8), torch.nan), "boom.approximate must return real, finite entries, n"),
     "inf": (torch.full((8, 8), torch.inf), "finite entries, not NaN or infinite entries"),
     "complex": (torch.ones(8, 8) * 1j, "real, finite entries, not complex numbers"),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize(("found", "message"), APPROXIMATIONS.values(), ids=APPROXIMATIONS)
-def test_an_approximation_that_is_none_is_one_line(found, message):
+@pytest.mark.parametrize(("answer", "message"), APPROXIMATIONS.values(), ids=APPROXIMATIONS)
+def test_an_approximation_that_is_none_is_one_line(answer, message):
     for use in (drawn, analysed, approximated):
         with pytest.raises(InvalidArgumentError, match=message) as caught:
-            use(failing("approximate", found))
+            use(failing("approximate", answer))
         assert "\n" not in str(caught.value)
-        assert (caught.value.__cause__ is not None) == isinstance(found, Exception)
+        assert (caught.value.__cause__ is not None) == isinstance(answer, Exception)
 
 
 def test_an_approximation_may_be_of_another_type():
-    own = failing("approximate", torch.ones(8, 8, dtype=torch.int64))
-    assert approximate(ONES, own, Budget(8, 8, 1)).dtype == torch.float64
+    method = failing("approximate", torch.ones(8, 8, dtype=torch.int64))
+    assert approximate(ONES, method, Budget(8, 8, 1)).dtype == torch.float64
 
 
-def exactly(own):
-    return simulate(8, ranks=[1, 2], methods=own, engine="exact")
+def exactly(method):
+    return simulate(8, ranks=[1, 2], methods=method, engine="exact")
 
 
-def drawn(own):
-    return simulate(8, ranks=[1, 2], methods=own, engine="monte-carlo", draws=2, runner=ALONE)
+def drawn(method):
+    return simulate(8, ranks=[1, 2], methods=method, engine="monte-carlo", draws=2, runner=ALONE)
 
 
-def analysed(own):
-    return analyze(MATRIX, ranks=[1, 2], methods=own)
+def analysed(method):
+    return analyze(MATRIX, ranks=[1, 2], methods=method)
 
 
-def approximated(own):
-    return approximate(MATRIX, own, Budget(8, 8, 1))
+def approximated(method):
+    return approximate(MATRIX, method, Budget(8, 8, 1))
 
 
 @pytest.mark.parametrize(
-    ("found", "what"),
+    ("answer", "requirement"),
     [
         ([0.5], r"return one number per budget, 2 in all, not an array of shape \(1,\)"),
         (0.5, "return one number per budget, 2 in all, not 0.5"),
@@ -301,14 +303,14 @@ def approximated(own):
         ("retained_energies", drawn),
         ("retained_energies", analysed),
     ],
-    ids=lambda one: getattr(one, "__name__", one),
+    ids=lambda parameter: getattr(parameter, "__name__", parameter),
 )
-def test_numbers_of_another_kind_are_refused(function, use, found, what):
+def test_numbers_of_another_kind_are_refused(function, use, answer, requirement):
     # An analysis asks for the mean over random choices, which is a draw of them by default.
     is_mean = use is analysed and function == "retained_energies"
     name = f"{'mean_' * is_mean}{function}"
-    with pytest.raises(InvalidArgumentError, match=f"^boom.{name} must {what}"):
-        use(failing(function, found))
+    with pytest.raises(InvalidArgumentError, match=f"^boom.{name} must {requirement}"):
+        use(failing(function, answer))
 
 
 class NoGenerator(Method):
@@ -318,8 +320,8 @@ class NoGenerator(Method):
         return matrix
 
 
-def asymptotically(own):
-    return simulate(8, ranks=1, methods=own, engine="asymptotic")
+def asymptotically(method):
+    return simulate(8, ranks=1, methods=method, engine="asymptotic")
 
 
 ADD = r"nothing defines no function of a method; add approximate\(matrix, budget, rng\)"
@@ -333,22 +335,25 @@ CALLS = [
     (find_methods, [TopRows(), "LoCA", TopRows()], "methods names rows twice; leave one out"),
     (find_methods, ["LoCA", METHODS["LoCA"]], "methods names LoCA twice"),
     *((use, Nothing(), ADD) for use in (methods, exactly, analysed, approximated)),
-    *((asymptotically, failing("limit", found), message) for found, message in LIMITS),
+    *((asymptotically, failing("limit", answer), message) for answer, message in LIMITS),
     (drawn, NoGenerator, r"no-rng.approximate must take \(matrix, budget, rng\): TypeError"),
     (exactly, TopRows(), r"nothing to compute: no engine of \(exact\) .* \(rows\)"),
-    (lambda own: exact_error(own, Budget(8, 8, 1)), TopRows(),
-     r"rows has no exact value at 8x8, rank 1; use engine=.mon"),
-]  # fmt: skip
+    (
+        lambda method: exact_error(method, Budget(8, 8, 1)),
+        TopRows(),
+        r"rows has no exact value at 8x8, rank 1; use engine=.mon",
+    ),
+]
 
 
-@pytest.mark.parametrize(("use", "own", "message"), CALLS)
-def test_what_a_method_lacks_is_said(use, own, message):
+@pytest.mark.parametrize(("use", "method", "message"), CALLS)
+def test_what_a_method_lacks_is_said(use, method, message):
     with pytest.raises(InvalidArgumentError, match=message):
-        use(own)
+        use(method)
 
 
 def test_memory_that_is_short_is_not_the_methods_fault():
-    own = failing("approximate", torch.OutOfMemoryError("CUDA out of memory"))
+    method = failing("approximate", torch.OutOfMemoryError("CUDA out of memory"))
     message = r"^boom of a dense 8x8 matrix does not fit .*; use sampler=.reduced., a"
     with pytest.raises(ResourceError, match=message):
-        simulate(8, ranks=1, methods=own, draws=2, runner=ALONE)
+        simulate(8, ranks=1, methods=method, draws=2, runner=ALONE)

@@ -88,7 +88,7 @@ def test_tinylora_is_a_projection_on_random_cores_as_pefts():
     ]
     side = METHODS["TinyLoRA"].side(BUDGET)
     configs = [TinyLoraConfig(r=side, u=count, projection_seed=seed) for seed in range(100)]
-    pefts = [np.sum(projected(matrix, atoms_in_peft(one), SINGLE) ** 2) for one in configs]
+    pefts = [np.sum(projected(matrix, atoms_in_peft(config), SINGLE) ** 2) for config in configs]
     assert stats.ttest_ind(ours, pefts, equal_var=False).pvalue > 1e-4
     # Without the scaling by singular values the mean differs by more than its error.
     u, vh = singular_vectors(WEIGHTS)

@@ -44,7 +44,7 @@ def test_many_locations_are_a_stream_of_uniform_integers_without_its_repeats():
     stream = np.random.default_rng(2).integers(0, LARGE, 40 * chunk)
     distinct = np.array(list(dict.fromkeys(stream.tolist())))
     for chunks in (1, 2, 10):
-        # What so many chunks hold on average, from where on one more is drawn, and what they hold.
+        # The distinct numbers of these chunks, on average (above it, another is drawn) and in fact.
         expected = int(-LARGE * np.expm1(-chunks * chunk / LARGE))
         held = len(np.unique(stream[: chunks * chunk]))
         assert expected != held

@@ -1,4 +1,4 @@
-"""What the package's functions refuse: every call, and what it says."""
+"""Calls that the package's functions refuse, each with its message."""
 
 import re
 
@@ -44,9 +44,9 @@ def drawn(name, sampler=Sampler.REDUCED, p=8, r=1):
 
 
 def simulated(**options):
-    given = {"shapes": ((10, 10),), "ranks": (1, 2), "draws": 5, **options}
+    settings = {"shapes": ((10, 10),), "ranks": (1, 2), "draws": 5, **options}
     return Simulation(
-        **{**given, "methods": find_methods(options.get("methods", ("LoRA", "LoCA")))}
+        **{**settings, "methods": find_methods(options.get("methods", ("LoRA", "LoCA")))}
     )
 
 
@@ -117,29 +117,44 @@ CALLS = [
     ),
     (lambda: spectral_error(np.ones(8), "DoRA", SMALL), "DoRA has no error that follows from"),
     # coders
-    *((lambda w=w: coded(w), "matrix is 0, or has entries that are not finite, so it has no")
-      for w in (np.zeros((32, 32)), np.full((32, 32), np.nan))),
-    *((lambda b=b: coded(np.ones((32, 32)), b), "bits must be")
-      for b in (0, -1.0, 17, np.nan, "1")),
-    (lambda: Patches("any").approximate(np.ones((32, 40)), [1.0], Transform.NONE.basis((), RNG)),
-     "patches of side 16 do not divide a 32x40 matrix; choose a side that divides both"),
+    *(
+        (lambda w=w: coded(w), "matrix is 0, or has entries that are not finite, so it has no")
+        for w in (np.zeros((32, 32)), np.full((32, 32), np.nan))
+    ),
+    *(
+        (lambda b=b: coded(np.ones((32, 32)), b), "bits must be")
+        for b in (0, -1.0, 17, np.nan, "1")
+    ),
+    (
+        lambda: Patches("any").approximate(np.ones((32, 40)), [1.0], Transform.NONE.basis((), RNG)),
+        "patches of side 16 do not divide a 32x40 matrix; choose a side that divides both",
+    ),
     # approximations of a matrix
     (lambda: approximate(torch.ones(8, 7), "LoCA", SMALL), "matrix must be of shape (8, 8), the"),
     (lambda: retained(torch.ones(1, 8, 8), "LoCA", [SMALL]), "shape of the budget, not (1, 8, 8)"),
-    *((lambda n=n: approximate(torch.ones(8, 8), n, SMALL), "only a formula for the error and")
-      for n in ("printed line", "upper bound", "lower bound", "rate-distortion")),
-    *((lambda n=n: retained(torch.ones(8, 8), n, [SMALL]), "random choices: pass rng=numpy.ran")
-      for n in ("random Fourier", "random DCT", "FourierFT", "VeRA", "HiRA", "LoRA-XS", "sDCTFT")),
-    *((lambda b=bad, f=f: f(b), message)
-      for bad, message in BAD for f in (
-          lambda w: approximate(w, "LoRA", SMALL),
-          lambda w: retained(w, "entries", [SMALL]),
-          lambda w: mean_retained_energies(w, find_methods("Fourier"), [SMALL]),
-      )),
+    *(
+        (lambda n=n: approximate(torch.ones(8, 8), n, SMALL), "only a formula for the error and")
+        for n in ("printed line", "upper bound", "lower bound", "rate-distortion")
+    ),
+    *(
+        (lambda n=n: retained(torch.ones(8, 8), n, [SMALL]), "random choices: pass rng=numpy.ran")
+        for n in ("random Fourier", "random DCT", "FourierFT", "VeRA", "HiRA", "LoRA-XS", "sDCTFT")
+    ),
+    *(
+        (lambda b=bad, f=f: f(b), message)
+        for bad, message in BAD
+        for f in (
+            lambda w: approximate(w, "LoRA", SMALL),
+            lambda w: retained(w, "entries", [SMALL]),
+            lambda w: mean_retained_energies(w, find_methods("Fourier"), [SMALL]),
+        )
+    ),
     (lambda: retained(1e300 * ONES, "LoRA", [SMALL]), "matrix has entries of about 2^997, whose"),
     # draws
-    *((lambda n=n: drawn(n), "has no reduced sampler; use the exact engine")
-      for n in ("printed line", "upper bound", "lower bound", "rate-distortion")),
+    *(
+        (lambda n=n: drawn(n), "has no reduced sampler; use the exact engine")
+        for n in ("printed line", "upper bound", "lower bound", "rate-distortion")
+    ),
     (lambda: drawn("DoRA"), 'DoRA has no reduced sampler; use sampler="dense"'),
     (lambda: METHODS["VeRA"].sample([SMALL], RNG), 'VeRA has no reduced sampler; use sampler="d'),
     (lambda: drawn("LoCA", r=5), "budget larger than the matrix"),
@@ -158,7 +173,7 @@ CALLS = [
         lambda: simulated(ranks=(5,), accounting=MAIN_TEXT, methods=("LoCA", "Fourier pairs")),
         "66 locations, but the half spectrum of 10x10 has only 52",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("call", "message"), CALLS)

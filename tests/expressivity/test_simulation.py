@@ -23,8 +23,8 @@ ALL = tuple(Engine)
 
 
 def simulation(**options):
-    both = (Engine.EXACT, Engine.MONTE_CARLO)
-    chosen = {"shapes": squares([10]), "ranks": (1, 2), "engines": both, "draws": 5, **options}
+    engines = (Engine.EXACT, Engine.MONTE_CARLO)
+    chosen = {"shapes": squares([10]), "ranks": (1, 2), "engines": engines, "draws": 5, **options}
     if "methods" in chosen:
         chosen["methods"] = find_methods(chosen["methods"])
     return Simulation(**chosen)
@@ -82,12 +82,14 @@ def test_without_an_engine_monte_carlo_fills_the_gaps_of_the_exact_one(monkeypat
     """DoRA has no exact error, and R none beyond its largest rank: the row says which it is."""
     monkeypatch.setattr(low_rank, "LARGEST_EXACT_RANK", 2)
     ours = simulation(methods=("LoRA", "DoRA", "printed line"), ranks=(2, 3), engines=None, draws=3)
-    found = {(row.method, row.r): row for row in ours.run(ALONE).rows}
-    assert {key for key, row in found.items() if row.engine == "exact"} == {
-        ("LoRA", 2), ("printed line", 2), ("printed line", 3)
-    }  # fmt: skip
-    assert [found["LoRA", 3].draws, found["DoRA", 2].draws] == [3, 3]
-    assert found["LoRA", 3].error < found["LoRA", 2].error
+    rows = {(row.method, row.r): row for row in ours.run(ALONE).rows}
+    assert {key for key, row in rows.items() if row.engine == "exact"} == {
+        ("LoRA", 2),
+        ("printed line", 2),
+        ("printed line", 3),
+    }
+    assert [rows["LoRA", 3].draws, rows["DoRA", 2].draws] == [3, 3]
+    assert rows["LoRA", 3].error < rows["LoRA", 2].error
 
 
 def test_accounting_and_value_bits_reach_every_engine():

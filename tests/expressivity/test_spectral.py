@@ -56,7 +56,7 @@ CLOSED = {
         ),
         1,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("rank", [3, 12], ids=["few", "many"])
@@ -75,9 +75,9 @@ def test_the_law_of_a_coordinate_where_it_is_known(method, values, above, energy
     density = 8 * (above(c - step) - above(c + step)) - above(c - 2 * step) + above(c + 2 * step)
     delta = (1 / p + 1 / q) / 2 * (1 if method == "LoCA" else 0.5)
     expected = 1 - (beyond - delta * c**3 * density / (12 * step)) / energy
-    found = spectral_error(padded(values, 40), method, budget)
+    error = spectral_error(padded(values, 40), method, budget)
     # The density is a difference quotient of a function of absolute accuracy 1e-15.
-    assert found == pytest.approx(expected, abs=1e-9)
+    assert error == pytest.approx(expected, abs=1e-9)
     huge = Budget(40 * 2**15, 60 * 2**15, rank * 2**15)
     without = spectral_error(padded(values, 40 * 2**15), method, huge)
     assert without == pytest.approx(1 - beyond / energy, abs=1e-6)
@@ -105,12 +105,12 @@ def haar(rng, size, rank):
 def simulated(p, q, values, budget, draws, rng):
     """Errors of the selections on random matrices, shape (draws, methods)."""
     values = values[values > 0]
-    total, found = (values**2).sum(), []
+    total, errors = (values**2).sum(), []
     for _ in range(draws):
         w = (haar(rng, p, len(values)) * values) @ haar(rng, q, len(values)).T
         retained = mean_retained_energies(torch.from_numpy(w), find_methods(SELECTIONS), [budget])
-        found.append([1 - retained[method][0] / total for method in SELECTIONS])
-    return np.array(found)
+        errors.append([1 - retained[method][0] / total for method in SELECTIONS])
+    return np.array(errors)
 
 
 SIZES = [
@@ -131,9 +131,9 @@ def test_random_singular_vectors_leave_what_is_predicted(p, q, r, draws):
     limit = stats.norm.isf(0.001 / 2 / (3 * len(names) * len(SELECTIONS)))
     for i, (name, values) in enumerate(names.items()):
         errors = simulated(p, q, values, budget, draws, generator(0, "spectral", p, q, i))
-        own = FINITE_SIZE if name == "rank one" else OF_SEVERAL
+        tolerance = FINITE_SIZE if name == "rank one" else OF_SEVERAL
         for method, column in zip(SELECTIONS, errors.T, strict=True):
-            slack = limit * column.std(ddof=1) / np.sqrt(draws) + own * (1 / p + 1 / q)
+            slack = limit * column.std(ddof=1) / np.sqrt(draws) + tolerance * (1 / p + 1 / q)
             gap = column.mean() - spectral_error(values, method, budget)
             assert abs(gap) < slack, (name, method)
 
@@ -173,11 +173,11 @@ class OwnSelection(Selection):
 
 
 def test_which_methods_have_one():
-    known = {name for name, method in METHODS.items() if has_spectral_error(method)}
+    covered = {name for name, method in METHODS.items() if has_spectral_error(method)}
     bounds = {"printed line", "upper bound", "lower bound", "rate-distortion"}
     fitted = {"DoRA", "VeRA", "LoHa", "HiRA", "GLoRA", "Uni-LoRA", "VB-LoRA", "RandLoRA"}
     # Blocks, Kronecker products, columns and quotas have other laws.
-    assert set(METHODS) - known == bounds | fitted | {
+    assert set(METHODS) - covered == bounds | fitted | {
         "GraLoRA",
         "BD-LoRA",
         "LoKr",
@@ -196,11 +196,11 @@ def test_the_criterion_compares_two_energy_fractions():
     noise = np.linalg.svd(generator(4).standard_normal((300, 300)), compute_uv=False)
     for fraction, better in ((0.08, "LoCA"), (0.12, "LoRA")):  # the crossing is at 0.0986
         spiked = np.append(noise[1:], np.sqrt(fraction / (1 - fraction) * (noise**2).sum()))
-        found = compare_with_low_rank(spiked, budget)
-        assert found.better == better
-        assert found.low_rank == pytest.approx(1 - spectral_error(spiked, "LoRA", budget))
-        assert found.other == 1 - spectral_error(spiked, "LoCA", budget)
-        assert found.normal_limit == pytest.approx(coefficient_fraction(8 / 300))
+        comparison = compare_with_low_rank(spiked, budget)
+        assert comparison.better == better
+        assert comparison.low_rank == pytest.approx(1 - spectral_error(spiked, "LoRA", budget))
+        assert comparison.other == 1 - spectral_error(spiked, "LoCA", budget)
+        assert comparison.normal_limit == pytest.approx(coefficient_fraction(8 / 300))
     other = compare_with_low_rank(spiked, budget, find_method("Fourier pairs"))
     assert (other.method, other.other) == (
         "Fourier pairs",

@@ -90,6 +90,6 @@ def test_variables_of_no_variance_add_nothing():
 def test_many_distinct_variances_are_binned_without_loss(monkeypatch, name, count):
     """Bins of width 1/128: h⁴/4320 = 9e-13, times the fourth powers of y ≤ 12 in the exponent."""
     v = profiles(900)[name]
-    every = expected_top_sum_of_unequal(v, count)
+    exact = expected_top_sum_of_unequal(v, count)
     monkeypatch.setattr(unequal_variances, "_MOST_DISTINCT", 1)
-    assert expected_top_sum_of_unequal(v, count) == pytest.approx(every, rel=2e-8)
+    assert expected_top_sum_of_unequal(v, count) == pytest.approx(exact, rel=2e-8)

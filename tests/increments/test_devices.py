@@ -31,13 +31,13 @@ def test_a_spectrum_on_the_device_is_that_of_the_cpu(function, size, accelerator
 @pytest.mark.parametrize("scale", [1.0, 1e-200])
 def test_a_histogram_on_the_device_is_that_of_the_cpu(scale, accelerator):
     w = normal(50, 40) * scale
-    here, there = histogram(w), histogram(w.to(accelerator))
-    assert (there.counts == here.counts).all()
+    on_cpu, on_device = histogram(w), histogram(w.to(accelerator))
+    assert (on_device.counts == on_cpu.counts).all()
     # Sums of 2000 terms in float64, in any order.
-    assert there.mean == pytest.approx(here.mean, abs=1e-12 * here.standard_deviation)
-    assert there.standard_deviation == pytest.approx(here.standard_deviation, rel=1e-12)
-    assert there.excess_kurtosis == pytest.approx(here.excess_kurtosis, abs=1e-10)
-    assert there.zeros == here.zeros
+    assert on_device.mean == pytest.approx(on_cpu.mean, abs=1e-12 * on_cpu.standard_deviation)
+    assert on_device.standard_deviation == pytest.approx(on_cpu.standard_deviation, rel=1e-12)
+    assert on_device.excess_kurtosis == pytest.approx(on_cpu.excess_kurtosis, abs=1e-10)
+    assert on_device.zeros == on_cpu.zeros
 
 
 @pytest.mark.parametrize("double", [True, False], ids=["in double", "in single"])
@@ -48,5 +48,5 @@ def test_autocast_does_not_thin_the_spectrum_out(function, double, monkeypatch, 
     w = normal(540, 530, dtype=torch.float32).to(device)
     expected = function(w)
     with torch.autocast(device.type, dtype=torch.bfloat16):
-        found = function(w)
-    assert (found == expected).all()
+        spectrum = function(w)
+    assert (spectrum == expected).all()

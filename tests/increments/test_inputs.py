@@ -60,23 +60,38 @@ CALLS = [
         for function in OF_EIGENVALUES
         for bad, message in BAD_EIGENVALUES
     ),
-    *((one, [], "^eigenvalues must not all be 0") for one in OF_EIGENVALUES[1:]),
+    *((bad, [], "^eigenvalues must not all be 0") for bad in OF_EIGENVALUES[1:]),
     (OF_EIGENVALUES[0], [], "^eigenvalues must be all 4 of a 4x4 matrix, zeros included, not 0"),
     (lambda values: fit_bulk(values, 4, 6), np.ones(3), "all 4 of a 4x6 matrix, zeros included"),
-    *((lambda bad: energy_ranks([1.0], [bad]), one, "fractions must be above 0 and at most 1")
-      for one in (0.0, 1.5, -1.0, np.nan)),
-    *((lambda bad: MarchenkoPastur(*bad), one, "ratio and sigma must be positive")
-      for one in ((0, 1), (-1, 1), (1, 0), (np.inf, 1), (np.nan, 1))),
+    *(
+        (lambda bad: energy_ranks([1.0], [bad]), bad, "fractions must be above 0 and at most 1")
+        for bad in (0.0, 1.5, -1.0, np.nan)
+    ),
+    *(
+        (lambda bad: MarchenkoPastur(*bad), bad, "ratio and sigma must be positive")
+        for bad in ((0, 1), (-1, 1), (1, 0), (np.inf, 1), (np.nan, 1))
+    ),
     (MarchenkoPastur(1.0).isf, 1.5, "between 0 and 1"),
-    *((lambda bad: truncated_svd(entries(), bad), one, rf"k must be from 1 .* not {one} for \(5, 6")
-      for one in (0, 6, -1)),
-    *((histogram, one, "entries must not all be equal") for one in (np.full(9, 0.1), np.ones(0))),
-    *((lambda bad: calibrated_test(COUNTED, RNG, **bad), one, "needs 0 <= epsilon < 1")
-      for one in ({"epsilon": -0.1}, {"epsilon": 1.0}, {"replicates": 0})),
+    *(
+        (
+            lambda bad: truncated_svd(entries(), bad),
+            bad,
+            rf"k must be from 1 .* not {bad} for \(5, 6",
+        )
+        for bad in (0, 6, -1)
+    ),
+    *((histogram, bad, "entries must not all be equal") for bad in (np.full(9, 0.1), np.ones(0))),
+    *(
+        (lambda bad: calibrated_test(COUNTED, RNG, **bad), bad, "needs 0 <= epsilon < 1")
+        for bad in ({"epsilon": -0.1}, {"epsilon": 1.0}, {"replicates": 0})
+    ),
     (lambda bad: PrintedTest(bins_per_sigma=bad).p_value(COUNTED, RNG), 5, "must divide 64"),
-    (lambda bad: PrintedTest(samples=5000).p_value(COUNTED, RNG, bad), np.zeros(3),
-     "reference must have the test's 5000 samples"),
-]  # fmt: skip
+    (
+        lambda bad: PrintedTest(samples=5000).p_value(COUNTED, RNG, bad),
+        np.zeros(3),
+        "reference must have the test's 5000 samples",
+    ),
+]
 
 
 @pytest.mark.parametrize(("function", "bad", "message"), CALLS)

@@ -6,9 +6,14 @@ from scipy import integrate
 
 from loca_theory.increments import MarchenkoPastur
 
-LAWS = [MarchenkoPastur(1.0), MarchenkoPastur(0.3, 2.0), MarchenkoPastur(4.0, 0.5),
-        MarchenkoPastur(1e-3), MarchenkoPastur(0.999)]  # fmt: skip
-each = pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.ratio:g}, {law.sigma:g}")
+LAWS = [
+    MarchenkoPastur(1.0),
+    MarchenkoPastur(0.3, 2.0),
+    MarchenkoPastur(4.0, 0.5),
+    MarchenkoPastur(1e-3),
+    MarchenkoPastur(0.999),
+]
+each_law = pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.ratio:g}, {law.sigma:g}")
 
 
 def by_quadrature(law, f, low, high):
@@ -24,7 +29,7 @@ def by_quadrature(law, f, low, high):
     return integrate.quad(integrand, *angles, epsabs=1e-13, epsrel=1e-12, limit=400)[0]
 
 
-@each
+@each_law
 def test_mass_and_moments(law):
     a, b = law.support
     assert by_quadrature(law, lambda x: 1.0, a, b) == pytest.approx(1 - law.atom, abs=1e-7)
@@ -33,7 +38,7 @@ def test_mass_and_moments(law):
     assert second - law.mean**2 == pytest.approx(law.variance, rel=1e-8)
 
 
-@each
+@each_law
 @pytest.mark.parametrize("place", [0.02, 0.3, 0.5, 0.9])
 def test_cdf_and_energy_fraction_above_are_integrals_of_the_density(law, place):
     a, b = law.support
@@ -45,7 +50,7 @@ def test_cdf_and_energy_fraction_above_are_integrals_of_the_density(law, place):
     assert float(law.energy_fraction_above(x)) == pytest.approx(mass, abs=1e-10)
 
 
-@each
+@each_law
 def test_quantiles_invert_the_distribution_and_nothing_lies_beyond(law):
     probability = np.linspace(0.001, 0.999, 41)
     x = law.isf(probability)

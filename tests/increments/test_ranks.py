@@ -17,18 +17,18 @@ SPECTRA = {
 @pytest.mark.parametrize("values", SPECTRA.values(), ids=SPECTRA)
 @pytest.mark.parametrize("scale", [1.0, 2.0**-900, 2.0**900])
 def test_ranks_are_their_definitions_in_any_order_and_unit(values, scale):
-    given = rng.permutation(values) * scale
+    eigenvalues = rng.permutation(values) * scale
     s = np.sqrt(values)
     entropy = -sum(x / s.sum() * np.log(x / s.sum()) for x in s if x)
-    assert effective_rank(given) == pytest.approx(np.exp(entropy), rel=1e-12)
-    assert stable_rank(given) == pytest.approx(values.sum() / values.max(), rel=1e-12)
+    assert effective_rank(eigenvalues) == pytest.approx(np.exp(entropy), rel=1e-12)
+    assert stable_rank(eigenvalues) == pytest.approx(values.sum() / values.max(), rel=1e-12)
     fractions = (0.1, 0.5, 0.9, 0.99)
-    for fraction, found in zip(fractions, energy_ranks(given, fractions), strict=True):
+    for fraction, rank in zip(fractions, energy_ranks(eigenvalues, fractions), strict=True):
         ordered = sorted(values, reverse=True)
-        wanted = fraction * sum(ordered)
+        goal = fraction * sum(ordered)
         # 1e-12: a sum in another order may differ in the last digits.
-        assert sum(ordered[:found]) >= wanted * (1 - 1e-12)
-        assert sum(ordered[: found - 1]) < wanted * (1 + 1e-12)
+        assert sum(ordered[:rank]) >= goal * (1 - 1e-12)
+        assert sum(ordered[: rank - 1]) < goal * (1 + 1e-12)
 
 
 def test_the_whole_energy_needs_the_rank_and_no_more():

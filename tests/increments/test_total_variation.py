@@ -23,15 +23,15 @@ def counted(x):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_counts_and_moments_are_those_of_numpy(dtype):
     x = torch.from_numpy(rng().standard_normal((70, 50)) * 3 + 1).to(dtype)
-    found, y = histogram(x), x.double().numpy().ravel()
-    assert found.size == 3500
-    assert found.mean == pytest.approx(y.mean(), rel=1e-6)
-    assert found.standard_deviation == pytest.approx(y.std(), rel=1e-6)
-    assert found.excess_kurtosis == pytest.approx(stats.kurtosis(y), abs=1e-5)
+    counts, y = histogram(x), x.double().numpy().ravel()
+    assert counts.size == 3500
+    assert counts.mean == pytest.approx(y.mean(), rel=1e-6)
+    assert counts.standard_deviation == pytest.approx(y.std(), rel=1e-6)
+    assert counts.excess_kurtosis == pytest.approx(stats.kurtosis(y), abs=1e-5)
     z = (y - y.mean()) / y.std()
     expected = np.histogram(z, [-np.inf, *grid_edges(), np.inf])[0]
     # Entries within rounding of an edge may fall to either side.
-    assert np.abs(found.counts - expected).sum() <= 4
+    assert np.abs(counts.counts - expected).sum() <= 4
 
 
 @pytest.mark.parametrize(
@@ -40,16 +40,18 @@ def test_counts_and_moments_are_those_of_numpy(dtype):
 )
 def test_a_power_of_two_changes_only_what_has_units(dtype, scale):
     x = torch.randn(999, dtype=dtype, generator=torch.Generator().manual_seed(0))
-    # Of so many digits that the smallest scale loses none.
+    # Rounded to 1/256, so that the smallest scale loses no digit.
     x = (x * 256).round() / 256
-    plain, scaled = histogram(x), histogram(x.ldexp(torch.tensor(scale / 2)).ldexp(
-        torch.tensor(scale / 2)))  # fmt: skip
+    plain, scaled = (
+        histogram(x),
+        histogram(x.ldexp(torch.tensor(scale / 2)).ldexp(torch.tensor(scale / 2))),
+    )
     np.testing.assert_array_equal(scaled.counts, plain.counts)
     assert scaled.excess_kurtosis == pytest.approx(plain.excess_kurtosis, rel=1e-6)
     assert scaled.zeros == plain.zeros
     assert scaled.mean == pytest.approx(np.ldexp(plain.mean, scale), rel=1e-6)
-    wanted = np.ldexp(plain.standard_deviation, scale)
-    assert scaled.standard_deviation == pytest.approx(wanted, rel=1e-6)
+    expected = np.ldexp(plain.standard_deviation, scale)
+    assert scaled.standard_deviation == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -58,10 +60,10 @@ def test_entries_that_differ_in_the_last_digit_have_their_own_standard_deviation
     step = torch.nextafter(torch.tensor(0.1, dtype=dtype), torch.tensor(1.0, dtype=dtype))
     x = torch.full((1000,), 0.1, dtype=dtype)
     x[::2] = step
-    found = histogram(x)
-    assert found.standard_deviation == pytest.approx((float(step) - float(x[1])) / 2, rel=1e-6)
-    assert found.excess_kurtosis == pytest.approx(-2, abs=1e-6)
-    assert sorted(found.counts[found.counts > 0]) == [500, 500]
+    counts = histogram(x)
+    assert counts.standard_deviation == pytest.approx((float(step) - float(x[1])) / 2, rel=1e-6)
+    assert counts.excess_kurtosis == pytest.approx(-2, abs=1e-6)
+    assert sorted(counts.counts[counts.counts > 0]) == [500, 500]
 
 
 def test_zeros_are_counted_before_small_entries_vanish_beside_large_ones():
@@ -86,27 +88,31 @@ def total_variation(law):
 
 def test_the_estimate_has_no_bias_and_the_interval_covers():
     truth, runs = total_variation(lambda x: stats.laplace.cdf(x * np.sqrt(2))), 60
-    found = [
+    tests = [
         calibrated_test(counted(rng(seed).laplace(size=60_000)), rng(seed), replicates=99)
         for seed in range(runs)
     ]
-    estimates = np.array([one.estimate for one in found])
+    estimates = np.array([test.estimate for test in tests])
     error = estimates.std(ddof=1) / np.sqrt(runs)
     # Bins lose about 2% of the distance at most.
     assert abs(estimates.mean() - truth) < 4 * error + 0.02 * truth
-    covered = sum(one.low <= truth <= one.high for one in found)
+    covered = sum(test.low <= truth <= test.high for test in tests)
     # At least 0.9 of the nominal 0.95, at a false positive of 1e-4.
     assert covered >= stats.binom.ppf(1e-4, runs, 0.90)
-    assert all(one.p_value <= 0.05 for one in found)
+    assert all(test.p_value <= 0.05 for test in tests)
 
 
 def test_normal_entries_are_not_rejected_and_their_distance_is_small():
     runs, n = 60, 20_000
-    found = [calibrated_test(counted(rng(seed).standard_normal(n)), rng(seed), replicates=99,
-                             epsilon=0.0) for seed in range(runs)]  # fmt: skip
-    rejected = sum(one.p_value <= 0.05 for one in found)
+    tests = [
+        calibrated_test(
+            counted(rng(seed).standard_normal(n)), rng(seed), replicates=99, epsilon=0.0
+        )
+        for seed in range(runs)
+    ]
+    rejected = sum(test.p_value <= 0.05 for test in tests)
     assert stats.binom.cdf(rejected - 1, runs, 0.05) < 1 - 1e-4
     # The plug-in value is far above, from counting alone.
-    plug_in = np.mean([one.statistic for one in found])
-    assert np.mean([one.estimate for one in found]) < 0.4 * plug_in
-    assert np.mean([one.low == 0 for one in found]) > 0.8
+    plug_in = np.mean([test.statistic for test in tests])
+    assert np.mean([test.estimate for test in tests]) < 0.4 * plug_in
+    assert np.mean([test.low == 0 for test in tests]) > 0.8

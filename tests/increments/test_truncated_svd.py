@@ -42,8 +42,8 @@ KRYLOV, GRAM = 4, 64
 @pytest.mark.parametrize("k", [1, KRYLOV, GRAM, 240])
 @pytest.mark.parametrize("matrix", MATRICES.values(), ids=MATRICES.keys())
 def test_it_retains_as_much_as_the_best_up_to_the_stated_bound(matrix, k):
-    found = truncated_svd(matrix, k)
-    u, s, vh = found.u.double(), found.s.double(), found.vh.double()
+    svd = truncated_svd(matrix, k)
+    u, s, vh = svd.u.double(), svd.s.double(), svd.vh.double()
     exact = torch.linalg.svdvals(matrix.double())
     energy = float(exact.square().sum())
     # Rounding of products of 300 terms, in units of the largest singular value.
@@ -55,9 +55,9 @@ def test_it_retains_as_much_as_the_best_up_to_the_stated_bound(matrix, k):
     error = float((matrix.double() - u @ torch.diag(s) @ vh).square().sum()) / energy
     assert error == pytest.approx(1 - float(s.square().sum()) / energy, abs=eps)
     best = float(exact[k:].square().sum()) / energy
-    assert -eps <= error - best <= found.missing + eps
+    assert -eps <= error - best <= svd.missing + eps
     # A statement that says nothing would always hold.
-    assert found.missing < 2e-2
+    assert svd.missing < 2e-2
 
 
 @pytest.mark.parametrize("k", [KRYLOV, GRAM])
@@ -74,22 +74,22 @@ def test_squares_beyond_the_range_of_the_type_are_no_obstacle(k, exponent):
 
 def test_it_is_the_same_every_time_and_takes_arrays():
     matrix = noise(300, 240)
-    one, two = truncated_svd(matrix, KRYLOV), truncated_svd(matrix.numpy(), KRYLOV)
-    assert torch.equal(one.u, two.u)
-    assert torch.equal(one.vh, two.vh)
-    assert one.missing == two.missing
+    of_tensor, of_array = truncated_svd(matrix, KRYLOV), truncated_svd(matrix.numpy(), KRYLOV)
+    assert torch.equal(of_tensor.u, of_array.u)
+    assert torch.equal(of_tensor.vh, of_array.vh)
+    assert of_tensor.missing == of_array.missing
 
 
 def test_small_matrices_are_decomposed_whole(monkeypatch):
     """Their bound is the rounding of double precision."""
     by_blocks = truncated_svd(noise(300, 240), KRYLOV)
     monkeypatch.undo()
-    whole = truncated_svd(noise(300, 240), KRYLOV)
-    assert whole.missing < 1e-12 < by_blocks.missing
-    assert float(whole.s.square().sum()) >= float(by_blocks.s.square().sum()) * (1 - 1e-6)
+    exact = truncated_svd(noise(300, 240), KRYLOV)
+    assert exact.missing < 1e-12 < by_blocks.missing
+    assert float(exact.s.square().sum()) >= float(by_blocks.s.square().sum()) * (1 - 1e-6)
 
 
 def test_zeros_have_zeros():
-    found = truncated_svd(torch.zeros(300, 240), KRYLOV)
-    assert found.s.tolist() == [0.0] * KRYLOV
-    assert found.missing == 0
+    svd = truncated_svd(torch.zeros(300, 240), KRYLOV)
+    assert svd.s.tolist() == [0.0] * KRYLOV
+    assert svd.missing == 0

@@ -34,7 +34,7 @@ def random(*shape, seed):
 
 
 def scene(entries, components, batch, seed, *, use_curvature):
-    """Distinct locations, continuous values without ties, positive curvatures or none."""
+    """Distinct locations, continuous values without ties, and positive curvatures if asked for."""
     generator = torch.Generator().manual_seed(seed)
     shuffled = [torch.randperm(entries, generator=generator) for _ in range(batch)]
     indices = torch.stack(shuffled)[:, :components]
@@ -167,6 +167,6 @@ def test_the_largest_of_a_long_vector_are_those_of_a_full_search(kind, count):
         values[100:] = 0.0
     if kind == "sorted":
         values = values.sort().values
-    found = largest(values, count)
-    assert torch.equal(values[found], values.topk(count).values)
-    assert found.unique().shape == (count,)
+    indices = largest(values, count)
+    assert torch.equal(values[indices], values.topk(count).values)
+    assert indices.unique().shape == (count,)

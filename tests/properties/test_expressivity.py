@@ -23,7 +23,7 @@ from loca_theory.expressivity.methods.registry import find_method
 
 reproducible = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 
-# What the exact sums promise; other comparisons are of a few hundred float64 operations.
+# The precision of the exact sums; other comparisons are of a few hundred float64 operations.
 PROMISED = 1e-13
 ROUNDING = 1e-10
 
@@ -87,8 +87,8 @@ def test_removing_one_variable_at_random(case):
 def test_errors_lie_between_nothing_and_everything_and_fall_with_rank(budget, method):
     assume(METHODS[method].exists(budget))
     error = exact_error(method, budget)
-    least = -4 / (budget.p * budget.q) if method == "lower bound" else 0
-    assert least - ROUNDING <= error <= 1
+    lowest = -4 / (budget.p * budget.q) if method == "lower bound" else 0
+    assert lowest - ROUNDING <= error <= 1
     if budget.r > 1:
         smaller = Budget(budget.p, budget.q, budget.r - 1, budget.accounting, budget.value_bits)
         if METHODS[method].exists(smaller):
@@ -111,6 +111,6 @@ def test_what_is_kept_and_what_is_lost_make_up_the_whole(case, method, seed):
     assume(method != "DoRA" or has_one_best_direction(matrix, budget.r))
     tensor = torch.from_numpy(matrix)
     ours = approximate(tensor, method, budget, np.random.default_rng(seed)).numpy()
-    kept = retained_energies(tensor, method, [budget], np.random.default_rng(seed))[0]
+    retained = retained_energies(tensor, method, [budget], np.random.default_rng(seed))[0]
     total = np.sum(matrix**2)
-    assert abs(kept + np.sum((matrix - ours) ** 2) - total) <= ROUNDING * max(total, 1e-290)
+    assert abs(retained + np.sum((matrix - ours) ** 2) - total) <= ROUNDING * max(total, 1e-290)

@@ -35,8 +35,8 @@ def test_the_errors_of_an_analysis_are_those_of_the_definitions_at_every_scale(
     seed, shape, rank, exponent
 ):
     matrix = gaussian(seed, shape)
-    found = loca.analyze(matrix * 2.0**exponent, ranks=[rank], runner=ALONE)
-    errors = {row.method: row.error for row in found.errors}
+    analysis = loca.analyze(matrix * 2.0**exponent, ranks=[rank], runner=ALONE)
+    errors = {row.method: row.error for row in analysis.errors}
     count = sum(shape) * rank // 2
     assert errors["LoRA"] == pytest.approx(tail(np.linalg.svd(matrix)[1], rank), abs=FLOAT32)
     assert errors["LoCA"] == pytest.approx(tail(dctn(matrix, norm="ortho"), count), abs=FLOAT32)
@@ -50,10 +50,10 @@ def test_an_extracted_adapter_has_the_error_of_the_best_of_its_form(seed, shape,
     base = {"layer.weight": torch.zeros(shape)}
     tuned = {"layer.weight": torch.from_numpy(gaussian(seed, shape)).float()}
     chosen = {"rank": size} if method == "lora" else {"components": size}
-    found = loca.extract(base, tuned, method, **chosen, runner=ALONE)
+    extraction = loca.extract(base, tuned, method, **chosen, runner=ALONE)
     matrix = tuned["layer.weight"].double().numpy()
     values = np.linalg.svd(matrix)[1] if method == "lora" else dctn(matrix, norm="ortho")
-    assert found.error == pytest.approx(tail(values, size), abs=FLOAT32)
+    assert extraction.error == pytest.approx(tail(values, size), abs=FLOAT32)
 
 
 @settings(reproducible, max_examples=4)
@@ -65,13 +65,18 @@ def test_an_extracted_adapter_has_the_error_of_the_best_of_its_form(seed, shape,
 )
 def test_errors_under_dependence_do_not_depend_on_what_else_is_asked(seed, shape, structure, rho):
     def errors(values, structures):
-        found = loca.correlate(
-            shape=shape, ranks=[1], structures=structures, rho=values, seed=seed, draws=3,
+        result = loca.correlate(
+            shape=shape,
+            ranks=[1],
+            structures=structures,
+            rho=values,
+            seed=seed,
+            draws=3,
             runner=ALONE,
-        )  # fmt: skip
+        )
         return {
             (row.protocol, row.method): (row.error, row.standard_error)
-            for row in found.rows
+            for row in result.rows
             if (row.structure, row.value) == (structure, rho)
         }
 
@@ -89,8 +94,10 @@ def test_errors_under_dependence_do_not_depend_on_what_else_is_asked(seed, shape
 )
 def test_a_search_of_the_toy_experiment_does_not_depend_on_the_others(seed, search, size, problems):
     def row(*searches):
-        found = loca.toy(searches, sizes=size, problems=problems, steps=40, seed=seed, runner=ALONE)
-        return next(one for one in found.rows if one.search == search)
+        result = loca.toy(
+            searches, sizes=size, problems=problems, steps=40, seed=seed, runner=ALONE
+        )
+        return next(row for row in result.rows if row.search == search)
 
     alone = row(search)
     assert alone == row("coefficients-only", search)

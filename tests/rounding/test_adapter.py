@@ -24,7 +24,7 @@ DRAWS = 20
 
 
 def pair(kind, draw, *, size, steps):
-    """Base and fine-tune; the median change is so many median steps of the weights."""
+    """Base and fine-tune; the median change is ``steps`` median steps of the weights."""
     source = generator(0, "forms", kind, draw)
     base = FORM.round(torch.from_numpy(0.02 * source.standard_normal(SHAPE)))
     if kind == "LoRA":
@@ -55,8 +55,8 @@ def test_the_form_is_read_off(kind, size):
     """Five components are a change of rank 5, of 10 unknowns and not of 1,440."""
     result = find_adapter(*pair(kind, 0, size=size, steps=1.0))
     assert isinstance(result, RankSearch if kind == "LoRA" else ComponentSearch)
-    found = result.rank if isinstance(result, RankSearch) else result.components
-    assert 0.93 * size <= found <= 1.03 * size
+    fitted = result.rank if isinstance(result, RankSearch) else result.components
+    assert 0.93 * size <= fitted <= 1.03 * size
 
 
 def test_components_are_looked_for_if_they_may_be():

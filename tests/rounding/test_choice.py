@@ -80,13 +80,13 @@ def test_a_change_of_the_form_is_found_inside_its_cells(form, steps):
     change, d, cells = rounded(CHANGES[form](), steps)
     family = FAMILIES[form]
     start = started(family, d)
-    before, kept = relative(dense(family, start), change), (d.clone(), cells.low.clone())
+    before, copies = relative(dense(family, start), change), (d.clone(), cells.low.clone())
     choice = choose(family, d, cells, start)
     assert choice.steps == 40
     # 0.25 and fewer unknowns per changed entry: a twentieth in the median, a third at most.
     assert relative(dense(family, choice.point), change) < before / 3
-    assert torch.equal(d, kept[0])
-    assert torch.equal(cells.low, kept[1]), "held-out cells are restored"
+    assert torch.equal(d, copies[0])
+    assert torch.equal(cells.low, copies[1]), "held-out cells are restored"
 
 
 @pytest.mark.parametrize("form", FAMILIES)
@@ -113,21 +113,21 @@ def test_the_choice_is_that_of_dense_matrices(form, change):
     )
     point = _best_of_shown(family, d, rows, columns)
     fine = held & (cells.high - cells.low <= 2 * d.square().mean().sqrt())
-    distances, missed = [], []
+    distances, held_out = [], []
     for moved in [point, *family.path(point, shown, (1, 40))]:
         increment = dense(family, moved)
         gap = torch.relu(cells.low - increment) + torch.relu(increment - cells.high)
         distances.append(gap[held].double().square().numpy())
-        missed.append(float((increment - d)[fine].double().square().sum()))
-    least = 0
+        held_out.append(float((increment - d)[fine].double().square().sum()))
+    best = 0
     for index in (1, 2):
         better = distances[0] - distances[index]
         z = better.sum() / (better.std() * np.sqrt(len(better)))
-        if z > 2 and missed[index] < missed[least]:
-            least = index
+        if z > 2 and held_out[index] < held_out[best]:
+            best = index
     choice = choose(family, d, cells, started(family, d))
-    assert choice.steps == (0, 1, 40)[least]
-    expected = distances[least].mean() / float(d.double().square().mean())
+    assert choice.steps == (0, 1, 40)[best]
+    expected = distances[best].mean() / float(d.double().square().mean())
     # Products of float32 in another order, of entries that almost touch their cells.
     assert choice.held_out == pytest.approx(expected, rel=1e-3, abs=1e-9)
 
@@ -143,8 +143,8 @@ def test_held_out_entries_have_no_influence():
     filled = d.clone()
     filled[rows, rows] = family.at(points[0], rows, rows)
     # Filled in by what it predicts: a decomposition of it again is the same up to the passes.
-    again = family.best(filled)
-    assert relative(dense(family, again), dense(family, points[0]).double()) < 1e-4
+    decomposed = family.best(filled)
+    assert relative(dense(family, decomposed), dense(family, points[0]).double()) < 1e-4
 
 
 def test_the_path_is_that_of_a_fit_and_its_entries_those_of_the_product():

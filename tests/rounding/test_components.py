@@ -41,7 +41,7 @@ def test_the_fit_finds_the_locations_and_is_much_nearer_than_the_largest_of_d(st
     base, tuned, change, chosen = pair(150, steps)
     d, cells = (tuned - base).float(), rounding_cells(base, tuned, FORM)
     fit, largest = (fit_cosines(d, cells, 150, turns=turns) for turns in (12, 0))
-    errors = [float((some.increment() - change).square().sum()) for some in (fit, largest)]
+    errors = [float((part.increment() - change).square().sum()) for part in (fit, largest)]
     assert errors[0] < errors[1] / 20
     assert fit.inside == float(cells.contain(fit.increment()).double().mean()) > 0.999
     locations = fit.indices[:, 0] * SHAPE[1] + fit.indices[:, 1]
@@ -55,8 +55,8 @@ def test_without_a_turn_they_are_the_largest_coefficients_of_d():
     fit = fit_cosines(d, rounding_cells(base, tuned, FORM), 40, turns=0)
     spectrum = dct2(d)
     threshold = spectrum.abs().flatten().sort(descending=True).values[39]
-    kept = torch.where(spectrum.abs() >= threshold, spectrum, 0)
-    assert torch.allclose(fit.increment(), idct2(kept), atol=1e-9)
+    retained = torch.where(spectrum.abs() >= threshold, spectrum, 0)
+    assert torch.allclose(fit.increment(), idct2(retained), atol=1e-9)
     assert isinstance(fit, CosineFit)
 
 

@@ -35,13 +35,13 @@ def test_rounding_and_steps_are_those_of_rational_arithmetic(name, value):
         number = torch.tensor([image, abs(image)], dtype=torch.float64)
         assert Fraction(float(form.steps(number)[0])) == step(Fraction(image), name)
         for midpoints, direction in ((form.midpoint_above, 1), (form.midpoint_below, -1)):
-            for known, middle in zip(number, midpoints(number), strict=True):
-                known, middle = Fraction(float(known)), Fraction(float(middle))
-                assert direction * (middle - known) > 0
+            for exact, middle in zip(number, midpoints(number), strict=True):
+                exact, middle = Fraction(float(exact)), Fraction(float(middle))
+                assert direction * (middle - exact) > 0
                 # The tie is to one of its ends, and anything beyond rounds to the other end.
-                beyond = middle + (middle - known) / 1024
-                assert rounded(middle - (middle - known) / 1024, name) == known
-                assert rounded(beyond, name) in (2 * middle - known, direction * math.inf)
+                beyond = middle + (middle - exact) / 1024
+                assert rounded(middle - (middle - exact) / 1024, name) == exact
+                assert rounded(beyond, name) in (2 * middle - exact, direction * math.inf)
         assert float(form.is_odd(number)[0]) == Fraction(image) / step(Fraction(image), name) % 2
     below = form.floor(tensor)
     assert 0 <= Fraction(value) - Fraction(float(below)) < step(Fraction(value), name)

@@ -35,7 +35,7 @@ def normal(source, *shape):
 def merge(config, dtype, steps, *, half=False, safe=False):
     """Base and fine-tune of a layer whose adapter, drawn at random, PEFT merged.
 
-    The median change is so many median steps of the weights.
+    The median change is ``steps`` median steps of the weights.
     """
     source = generator(0, "PEFT merges", str(config.peft_type))
     layer = nn.Linear(SHAPE[1], SHAPE[0], bias=False)
@@ -101,7 +101,7 @@ def test_the_fit_is_much_nearer_to_the_change_than_the_truncated_svd(name, times
     form, d = FORMATS[name], (tuned - base).float()
     cells = rounding_cells(base, tuned, form)
     fit, svd = fit_low_rank(d, cells, 4), fit_low_rank(d, cells, 4, steps=0)
-    errors = [float((some.increment() - change).square().sum()) for some in (fit, svd)]
+    errors = [float((part.increment() - change).square().sum()) for part in (fit, svd)]
     assert errors[0] < errors[1] / times
     assert fit.inside == float(cells.contain(fit.increment()).double().mean())
     assert svd.inside < 0.98 < 0.999 < fit.inside
@@ -169,7 +169,7 @@ def test_the_rank_of_a_large_pair_is_searched_in_a_part_and_verified_in_all(monk
     assert (result.rank, result.recipe) == (3, Recipe.EXACT)
     assert result.fit.increment().shape == SHAPE
     assert result.changed == float((base != tuned).double().mean())
-    # A second change in a corner that the part misses is of another rank.
+    # A second change, in a corner that the part misses, has another rank.
     row, column = torch.arange(1, 21).double(), torch.arange(1, 31).double()
     corner = tuned.clone()
     corner[:20, :30] += 1e-3 * row[:, None] * column
@@ -249,8 +249,8 @@ def test_a_guess_is_verified_in_a_part_and_then_in_all(monkeypatch):
     corner = tuned.clone()
     corner[:20, :30] += 1e-3 * row[:, None] * column
     guess = Guess(3, Recipe.EXACT)
-    again = find_rank(base, FORMATS["bfloat16"].round(corner), guess=guess)
-    assert not again.is_confirmed
+    checked = find_rank(base, FORMATS["bfloat16"].round(corner), guess=guess)
+    assert not checked.is_confirmed
 
 
 # --- without a claim ---
@@ -315,12 +315,12 @@ def test_changes_that_their_entries_leave_open_are_not_said_to_be_of_too_few(ste
     twice = form.round(once + exact_pair(5, steps, shape=shape)[2])
     source = generator(0, "all weights", 128)
     u, v = (torch.linalg.qr(normal(source, *shape)).Q for _ in range(2))
-    whole = (u * torch.arange(1, 129) ** -0.7 @ v.mT).double()
-    whole *= steps * form.steps(base).median() / whole.abs().median()
+    change = (u * torch.arange(1, 129) ** -0.7 @ v.mT).double()
+    change *= steps * form.steps(base).median() / change.abs().median()
     undecided = (Outcome.UNDECIDED, None)
     result = find_rank(base, twice)
     assert (result.outcome, result.rank) in (undecided, (Outcome.FOUND, 9))
-    result = find_rank(base, form.round(base + whole))
+    result = find_rank(base, form.round(base + change))
     assert (result.outcome, result.rank) == undecided
 
 

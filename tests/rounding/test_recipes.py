@@ -39,8 +39,8 @@ def test_equally_likely_recipes_are_told_apart_by_chance_in_one_of_forty():
 
 def test_differences_within_the_end_of_a_descent_say_nothing():
     """A descent ends when 1e-4 of the entries are outside."""
-    few, more = (misses(EXACT, count, entries=10**7) for count in (0, 1000))
-    assert not few.is_clearly_better(more)
+    few, many = (misses(EXACT, count, entries=10**7) for count in (0, 1000))
+    assert not few.is_clearly_better(many)
     assert few.is_clearly_better(misses(EXACT, 1100, entries=10**7))
 
 

@@ -59,36 +59,36 @@ def deviations(method, sampler, draws):
         fitting = [r for r in ranks_of(p, q) if METHODS[method].exists(Budget(p, q, r))]
         if fitting and "exact" in METHODS[method].engines(Budget(p, q, fitting[0])):
             series.append((method, p, q, tuple(fitting), sampler))
-    found = {}
-    every = estimates_of(series, draws, 11)
-    for (_, p, q, ranks, _), one in zip(series, every, strict=True):
-        for r, mean, error in zip(ranks, one.mean, one.standard_error, strict=True):
+    z_scores = {}
+    estimates = estimates_of(series, draws, 11)
+    for (_, p, q, ranks, _), moments in zip(series, estimates, strict=True):
+        for r, mean, error in zip(ranks, moments.mean, moments.standard_error, strict=True):
             gap = mean - exact_error(method, Budget(p, q, r))
             if error < 1e-12:  # complete: nothing varies, nothing may differ
                 assert abs(gap) < 1e-12
                 continue
-            found[p, q, r] = gap / error
-    return found
+            z_scores[p, q, r] = gap / error
+    return z_scores
 
 
-def assert_near(found, draws):
-    limit = stats.t.isf(each(len(found)) / 2, draws - 1)
-    assert {cell: z for cell, z in found.items() if abs(z) > limit} == {}
+def assert_near(z_scores, draws):
+    limit = stats.t.isf(each(len(z_scores)) / 2, draws - 1)
+    assert {cell: z for cell, z in z_scores.items() if abs(z) > limit} == {}
 
 
 @pytest.mark.parametrize("method", SAMPLED)
 def test_reduced_means_are_the_exact_ones(method):
     draws = 1000
-    found = deviations(method, Sampler.REDUCED, draws)
-    assert_near(found, draws)
+    z_scores = deviations(method, Sampler.REDUCED, draws)
+    assert_near(z_scores, draws)
 
 
 def dense_draw(method, budgets, seed):
     """Kept energies of one matrix; for R its fractions of ‖W‖², as the reduced sampler has them."""
     p, q = budgets[0].p, budgets[0].q
     matrix = torch.from_numpy(generator(5, "matrix", p, q, seed).standard_normal((p, q)))
-    kept = retained_energies(matrix, method, budgets, generator(5, "choice", p, q, seed))
-    return kept / float(matrix.square().sum()) if method == "LoRA" else kept / (p * q)
+    retained = retained_energies(matrix, method, budgets, generator(5, "choice", p, q, seed))
+    return retained / float(matrix.square().sum()) if method == "LoRA" else retained / (p * q)
 
 
 @every_method
@@ -113,7 +113,7 @@ def test_reduced_draws_have_the_law_of_dense_ones(method):
 def test_standard_errors_are_the_spread_of_the_means(method):
     """F-test of the means' variance over seeds against the variance that they report.
 
-    Both χ² but for the draws' kurtosis, which the means no longer show.
+    Both are χ² apart from the draws' kurtosis, which averages out in the means.
     """
     seeds, draws = 60, 25
     series = [(method, 14, 12, (2, 5), Sampler.REDUCED)]
@@ -138,8 +138,8 @@ def test_random_locations_of_a_large_spectrum_agree_with_the_exact_value(ranks):
     series = [("FourierFT", 1030, 1030, ranks, Sampler.REDUCED)]
     (ours,) = estimates_of(series, draws, 14)
     exact = [exact_error("FourierFT", Budget(1030, 1030, r)) for r in ranks]
-    found = dict(zip(ranks, np.subtract(ours.mean, exact) / ours.standard_error, strict=True))
-    assert_near(found, draws)
+    z_scores = dict(zip(ranks, np.subtract(ours.mean, exact) / ours.standard_error, strict=True))
+    assert_near(z_scores, draws)
 
 
 def test_every_simulated_method_is_covered():
@@ -153,5 +153,5 @@ def test_every_simulated_method_is_covered():
 @pytest.mark.parametrize("sampler", [*Sampler], ids=[sampler.value for sampler in Sampler])
 def test_means_are_the_exact_ones_over_many_draws(method, sampler):
     draws = 20_000 if sampler is Sampler.REDUCED else 4000
-    found = deviations(method, sampler, draws)
-    assert_near(found, draws)
+    z_scores = deviations(method, sampler, draws)
+    assert_near(z_scores, draws)

@@ -40,19 +40,19 @@ def git(folder, *arguments):
 
 def test_it_holds_what_it_takes_to_repeat_a_run():
     before = datetime.now(UTC).replace(microsecond=0)
-    made = manifest(**GIVEN)
-    assert json.loads(json.dumps(made, allow_nan=False)) == made
-    assert before <= datetime.fromisoformat(made.pop("created")) <= datetime.now(UTC)
+    written = manifest(**GIVEN)
+    assert json.loads(json.dumps(written, allow_nan=False)) == written
+    assert before <= datetime.fromisoformat(written.pop("created")) <= datetime.now(UTC)
     beside = {"git_commit", "git_dirty", "cores", "platform", "machine"}
     libraries = ("numpy", "scipy", "torch", "pandas", "joblib", "pyarrow")
-    assert made == {
+    assert written == {
         **GIVEN,
         "package": "loca-theory",
         "version": loca_theory.__version__,
         "threads_per_point": 1,
         "python": platform.python_version(),
         "libraries": {name: version(name) for name in libraries},
-        **{name: made[name] for name in beside},
+        **{name: written[name] for name in beside},
     }
 
 
@@ -79,8 +79,8 @@ def repository(root):
 
 
 def state():
-    made = manifest(**GIVEN)
-    return made["git_commit"], made["git_dirty"]
+    written = manifest(**GIVEN)
+    return written["git_commit"], written["git_dirty"]
 
 
 @needs_git
@@ -103,9 +103,9 @@ def test_the_repository_where_the_user_stands_does_not_matter(repository, tmp_pa
     git(elsewhere, "init", "--quiet")
     monkeypatch.chdir(elsewhere)
     monkeypatch.setenv("GIT_DIR", str(elsewhere / ".git"))
-    found = state()
+    commit = state()
     monkeypatch.delenv("GIT_DIR")
-    assert found == (git(repository, "rev-parse", "HEAD"), False)
+    assert commit == (git(repository, "rev-parse", "HEAD"), False)
 
 
 @needs_git

@@ -61,11 +61,11 @@ def blocks(draw):
 @given(blocks())
 def test_merged_blocks_equal_the_whole(parts):
     merged = Moments.merge([Moments.of(part) for part in parts])
-    whole = np.concatenate(parts)
-    assert merged.count == len(whole)
+    joined = np.concatenate(parts)
+    assert merged.count == len(joined)
     # Rounding: a few units of the last location of values up to 1e3, and of their squares.
-    np.testing.assert_allclose(merged.mean, whole.mean(0), rtol=1e-12, atol=1e-11)
-    squares = len(whole) * whole.var(0)
+    np.testing.assert_allclose(merged.mean, joined.mean(0), rtol=1e-12, atol=1e-11)
+    squares = len(joined) * joined.var(0)
     np.testing.assert_allclose(merged.squares, squares, rtol=1e-9, atol=1e-7)
 
 

@@ -95,9 +95,9 @@ def test_tables_are_frames_and_plain_data_and_come_back_as_they_were_saved(tmp_p
 
 @pytest.mark.parametrize("empty", [["pairs"], ["totals"], ["pairs", "totals"]], ids=str)
 def test_tables_without_rows_come_back_from_a_file_of_several(tmp_path, empty):
-    given = replace(FOUND, **dict.fromkeys(empty, ()))
-    given.save(tmp_path)
-    assert Found.load(tmp_path) == given
+    result = replace(FOUND, **dict.fromkeys(empty, ()))
+    result.save(tmp_path)
+    assert Found.load(tmp_path) == result
     assert load_rows(tmp_path, "found", "totals")[0].column_names == ["sum"]
 
 
@@ -105,25 +105,28 @@ def test_a_table_is_found_by_its_name_alone_or_in_a_file_of_several(tmp_path):
     FOUND.save(tmp_path / "a")
     for folder, name in (("b", "found-pairs"), ("c", "found"), ("quick", "found-pairs")):
         store_rows([{"K": 1}], {}, tmp_path / folder, name)
-    found = find_tables(tmp_path, ["found-pairs", "found-none"])
-    assert found == [
+    tables = find_tables(tmp_path, ["found-pairs", "found-none"])
+    assert tables == [
         StoredTable(tmp_path / "a" / "found.parquet", "pairs"),
         StoredTable(tmp_path / "b" / "found-pairs.parquet"),
     ]
-    assert [list(one.read().columns) for one in found] == [["K", "name", "error", "spread"], ["K"]]
+    assert [list(table.read().columns) for table in tables] == [
+        ["K", "name", "error", "spread"],
+        ["K"],
+    ]
     (tmp_path / "c" / "found.parquet").write_bytes(b"PAR1 and no more")
-    assert find_tables(tmp_path, ["found-pairs"]) == found
+    assert find_tables(tmp_path, ["found-pairs"]) == tables
 
 
 @pytest.mark.parametrize(
-    "given", [(STRICT, replace(STRICT, kinds=(), counts=(), other=Kind.ROUND)), ()], ids=len
+    "rows", [(STRICT, replace(STRICT, kinds=(), counts=(), other=Kind.ROUND)), ()], ids=len
 )
-def test_values_of_every_type_and_empty_tables_come_back(tmp_path, given):
-    written = Stricts({}, given).save(tmp_path)
+def test_values_of_every_type_and_empty_tables_come_back(tmp_path, rows):
+    written = Stricts({}, rows).save(tmp_path)
     assert [path.name for path in written] == ["strict.parquet", "strict.manifest.json"]
-    found = Stricts.load(tmp_path).rows
-    assert found == given
-    assert {(type(row.kind), type(row.counts)) for row in found} <= {(Kind, tuple)}
+    loaded = Stricts.load(tmp_path).rows
+    assert loaded == rows
+    assert {(type(row.kind), type(row.counts)) for row in loaded} <= {(Kind, tuple)}
 
 
 def test_a_column_of_a_later_version_has_its_default(tmp_path):
@@ -139,7 +142,7 @@ OTHER = r"found\.parquet was saved by another version of loca-theory "
     ("tables", "why"),
     [
         ({"pairs": [{"K": 1, "old": "a"}], "totals": [{"sum": 1.0}]}, "no column name"),
-        ({"pairs": [vars(one) for one in PAIRS], "others": [{"sum": 1.0}]}, "no table totals"),
+        ({"pairs": [vars(pair) for pair in PAIRS], "others": [{"sum": 1.0}]}, "no table totals"),
     ],
 )
 def test_a_table_of_another_version_is_refused(tmp_path, tables, why):
@@ -234,8 +237,8 @@ def test_rows_and_origin_come_back_exactly_and_are_the_same_bytes_each_time(tmp_
     pd.testing.assert_frame_equal(table, pd.DataFrame(ROWS), check_exact=True)
     assert [value.hex() for value in table["error"]] == [row["error"].hex() for row in ROWS]
     assert origin == ORIGIN
-    again = store_rows(ROWS, ORIGIN, tmp_path, "name")
-    assert [one.read_bytes() for one in again] == [one.read_bytes() for one in written]
+    rewritten = store_rows(ROWS, ORIGIN, tmp_path, "name")
+    assert [path.read_bytes() for path in rewritten] == [path.read_bytes() for path in written]
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".json"], ids=["table", "manifest"])

@@ -74,12 +74,12 @@ def test_long_points_are_not_computed_here_while_workers_could():
     def where(point):
         return {"process": os.getpid(), "i": point.parameters["i"]}
 
-    found = Runner(jobs=2).run(make_points(4), where, is_long=True)
-    assert [one["i"] for one in found] == [0, 1, 2, 3]
-    assert os.getpid() not in {one["process"] for one in found}
-    for one, count in ((Runner(jobs=1), 4), (Runner(jobs=2), 1)):
-        found = one.run(make_points(count), where, is_long=True)
-        assert {one["process"] for one in found} == {os.getpid()}
+    results = Runner(jobs=2).run(make_points(4), where, is_long=True)
+    assert [result["i"] for result in results] == [0, 1, 2, 3]
+    assert os.getpid() not in {result["process"] for result in results}
+    for parallel, count in ((Runner(jobs=1), 4), (Runner(jobs=2), 1)):
+        results = parallel.run(make_points(count), where, is_long=True)
+        assert {result["process"] for result in results} == {os.getpid()}
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_workers_take_over_where_they_save_more_than_their_start(
         yield from ((index, cell.parameters) for index, cell in cells.items())
 
     monkeypatch.setattr(runner, "on_workers", there)
-    found = Runner(jobs=jobs).run(make_points(), here)
-    assert [one["i"] for one in found] == list(range(8))
+    results = Runner(jobs=jobs).run(make_points(), here)
+    assert [result["i"] for result in results] == list(range(8))
     assert list(on_workers) == list(range(8 - left, 8))
 
 
@@ -166,22 +166,24 @@ def test_a_failure_keeps_what_was_finished(at_once, store, undisturbed, jobs):
     failing = make_compute(fails_at=5, error=ZeroDivisionError("at point 5"))
     with pytest.raises(ZeroDivisionError, match="at point 5"):
         Runner(store, jobs=jobs).run(make_points(), failing)
-    kept = [store.load(point) for point in make_points()]
-    assert (kept[0], kept[5]) == (undisturbed[0], None)
-    assert all(one in (None, wanted) for one, wanted in zip(kept, undisturbed, strict=True))
-    assert jobs > 1 or kept[:5] == undisturbed[:5]
+    stored = [store.load(point) for point in make_points()]
+    assert (stored[0], stored[5]) == (undisturbed[0], None)
+    assert all(
+        result in (None, expected) for result, expected in zip(stored, undisturbed, strict=True)
+    )
+    assert jobs > 1 or stored[:5] == undisturbed[:5]
     calls = []
-    again = Runner(store, jobs=jobs, progress=lambda *done: calls.append(done))
-    assert again.run(make_points(), make_compute()) == undisturbed
-    assert calls == [(done, 8) for done in range(8 - kept.count(None), 9)]
+    second = Runner(store, jobs=jobs, progress=lambda *done: calls.append(done))
+    assert second.run(make_points(), make_compute()) == undisturbed
+    assert calls == [(done, 8) for done in range(8 - stored.count(None), 9)]
     assert store.rejected == []
 
 
 def test_a_store_can_be_opened_when_the_first_points_are_run(tmp_path, undisturbed):
-    one = Runner(lambda: ResultStore(tmp_path / "late"), 1)
-    assert one.run([], make_compute()) == []
+    lazy = Runner(lambda: ResultStore(tmp_path / "late"), 1)
+    assert lazy.run([], make_compute()) == []
     assert list(tmp_path.iterdir()) == []
-    assert one.run(make_points(), make_compute()) == undisturbed
+    assert lazy.run(make_points(), make_compute()) == undisturbed
     assert len(list((tmp_path / "late").iterdir())) == len(undisturbed)
 
 
@@ -308,13 +310,15 @@ class ListBackend(joblib.parallel.ThreadingBackend):
 def test_a_context_chooses_the_workers(undisturbed, store, backend):
     joblib.register_parallel_backend("lists", ListBackend)
     with joblib.parallel_config(backend, n_jobs=2):
-        found = Runner(store).run(make_points(), where)
+        results = Runner(store).run(make_points(), where)
         alone = Runner(jobs=1).run(make_points(2), where)
     main = threading.current_thread().name
-    assert main not in {one["thread"] for one in found}
-    assert {one["thread"] for one in alone} == {main}, "1 is this process"
-    assert [{**one, **wanted} for one, wanted in zip(found, undisturbed, strict=True)] == found
-    assert Runner(store).run(make_points(), None) == found
+    assert main not in {result["thread"] for result in results}
+    assert {result["thread"] for result in alone} == {main}, "1 is this process"
+    assert [
+        {**result, **expected} for result, expected in zip(results, undisturbed, strict=True)
+    ] == results
+    assert Runner(store).run(make_points(), None) == results
 
 
 def test_the_workers_of_dask_give_the_results_of_a_serial_sweep(undisturbed):
@@ -332,9 +336,9 @@ def test_the_workers_of_dask_give_the_results_of_a_serial_sweep(undisturbed):
         distributed.Client(local),
         joblib.parallel_config("dask"),
     ):
-        found = Runner().run(make_points(), where)
-    assert all("Dask" in one.pop("thread") for one in found)
-    assert found == undisturbed
+        results = Runner().run(make_points(), where)
+    assert all("Dask" in result.pop("thread") for result in results)
+    assert results == undisturbed
 
 
 # --- threads and signals ---
@@ -355,7 +359,7 @@ def test_workers_have_one_thread_each_and_leave_ctrl_c_to_their_parent(at_once, 
 
         del np  # loads OpenBLAS
         return {
-            "threads": [one["num_threads"] for one in threadpool_info()],
+            "threads": [pool["num_threads"] for pool in threadpool_info()],
             "pid": os.getpid(),
             "blocked": signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []),
         }
@@ -413,15 +417,15 @@ def test_sweeps_of_two_threads_restore_what_the_first_found(three_threads, monke
 
     def sweep(compute, begin):
         begin.wait(HANGS_S)
-        ((found,),) = (one.values() for one in Runner(jobs=1).run(make_points(1), compute))
-        return found, torch.get_num_threads()
+        ((result,),) = (results.values() for results in Runner(jobs=1).run(make_points(1), compute))
+        return result, torch.get_num_threads()
 
     at_once = threading.Event()
     at_once.set()
     with ThreadPoolExecutor() as pool:
         sweeps = [pool.submit(sweep, first, at_once), pool.submit(sweep, second, first_began)]
         sweeps[0].add_done_callback(lambda _: first_ended.set())
-    assert [one.result() for one in sweeps] == [([1], 3), ([1], 3)]
+    assert [sweep_of_thread.result() for sweep_of_thread in sweeps] == [([1], 3), ([1], 3)]
     assert threads_now() == {3}
     assert {os.environ[name] for name in threads._THREAD_VARIABLES} == {"3"}
 
@@ -449,7 +453,7 @@ assert torch.get_num_threads() == joblib.cpu_count(), torch.get_num_threads()
 
 def test_one_thread_holds_for_a_library_that_the_work_imports():
     environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
-    # What the user says of one library comes back, and of the others nothing is said.
+    # The user's setting for one library comes back; the others get none.
     environment["MKL_NUM_THREADS"] = "7"
     command = [sys.executable, "-c", IMPORTS_TORCH_INSIDE]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

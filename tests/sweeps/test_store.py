@@ -96,8 +96,8 @@ TEXTS = {
 def test_a_file_is_plain_json_with_a_checksum(store, point):
     store.save(point, RESULT)
     content = json.loads(store.path(point).read_text(encoding="utf-8"))
-    wanted = {"result": RESULT, "checksum": _checksum(RESULT), "version": point.version}
-    assert content == {**content, **wanted, "point": point.describe()}
+    expected = {"result": RESULT, "checksum": _checksum(RESULT), "version": point.version}
+    assert content == {**content, **expected, "point": point.describe()}
 
 
 @pytest.mark.parametrize("damage", [*BYTES, *CHANGES, *TEXTS])
@@ -191,13 +191,13 @@ def test_a_cell_is_described_by_its_fields_and_its_key_changes_with_each():
     assert cell.describe() == {"experiment": "drawn", "parameters": parameters}
     of_numpy = Drawn(Shape(Kind.ROUND, (np.int64(1), 2)), np.float32(1.0))
     assert of_numpy.describe() == cell.describe()
-    others = [
+    changed = [
         Drawn(Shape(Kind.ROUND, (1, 3)), 1.0),
         Drawn(Shape(Kind.ROUND, (1, 2)), 1),
         Drawn(Shape(Kind.ROUND, (1, 2)), None),
         Drawn(Shape(Kind.ROUND, (1, 2)), 1.0, float),
     ]
-    assert len({one.key() for one in (cell, *others)}) == 5
+    assert len({any_cell.key() for any_cell in (cell, *changed)}) == 5
     assert cell.key() == Drawn(Shape(Kind.ROUND, (1, 2)), 1.0).key()
 
 

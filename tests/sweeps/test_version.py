@@ -1,4 +1,4 @@
-"""What makes stored results stale."""
+"""Changes that make stored results stale."""
 
 import subprocess
 import sys
@@ -38,7 +38,7 @@ def versions():
 def test_every_source_of_the_packages_counts(small, file, changes):
     before = versions()
     (small / file).write_text("x = 2\n")
-    assert [one != other for one, other in zip(before, versions(), strict=True)] == changes
+    assert [old != new for old, new in zip(before, versions(), strict=True)] == changes
 
 
 def test_libraries_count_and_the_order_of_the_packages_does_not(small, monkeypatch):
@@ -46,7 +46,7 @@ def test_libraries_count_and_the_order_of_the_packages_does_not(small, monkeypat
     assert code_version(*pair) == code_version(*pair[::-1]) != code_version(pair[0])
     before = versions()
     monkeypatch.setattr(version, "library_version", lambda name: "0" if name == "scipy" else None)
-    assert all(one != other for one, other in zip(before, versions(), strict=True))
+    assert all(old != new for old, new in zip(before, versions(), strict=True))
 
 
 @pytest.mark.parametrize("name", ["no_such_package", "loca_theory.no_such_module"])
@@ -59,12 +59,27 @@ def test_what_is_not_installed_has_no_version(name):
 # What no number depends on: arguments and messages, and what distributes and stores cells.
 BESIDE = {
     "loca_theory",
-    *(f"loca_theory.{one}" for one in ("_arguments", "_lookup", "_types", "_version", "_words",
-                                       "errors")),
+    *(
+        f"loca_theory.{name}"
+        for name in ("_arguments", "_lookup", "_types", "_version", "_words", "errors")
+    ),
     "loca_theory.sweeps",
-    *(f"loca_theory.sweeps.{one}" for one in ("files", "manifest", "progress", "results", "runner",
-                                              "store", "tables", "threads", "version", "workers")),
-}  # fmt: skip
+    *(
+        f"loca_theory.sweeps.{name}"
+        for name in (
+            "files",
+            "manifest",
+            "progress",
+            "results",
+            "runner",
+            "store",
+            "tables",
+            "threads",
+            "version",
+            "workers",
+        )
+    ),
+}
 RUN = """
 import sys
 from loca_theory.sweeps import Runner, runner
@@ -101,5 +116,5 @@ def test_every_module_that_a_study_loads_is_covered(study):
     assert done.returncode == 0, done.stderr
     packages, modules = (part.split() for part in done.stdout.split("|"))
     covered = tuple(f"{name}." for name in packages)
-    ours = (one for one in modules if not f"{one}.".startswith(covered))
+    ours = (name for name in modules if not f"{name}.".startswith(covered))
     assert set(ours) - BESIDE == set()

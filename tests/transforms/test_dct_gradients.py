@@ -47,9 +47,12 @@ def test_the_backward_pass_is_the_inverse_map(transform, inverse, method):
     (transform(x, method=method) * weights).sum().backward()
     assert close(x.grad, inverse(weights))
     # Gradients of other layouts: an expanded scalar, and a transposed matrix.
-    for given in (torch.ones((), dtype=torch.float64).expand(3, 5, 7), normal(3, 7, 5).mT):
-        (gradient,) = torch.autograd.grad(transform(x, method=method), x, given)
-        assert close(gradient, inverse(given))
+    for gradient_of_output in (
+        torch.ones((), dtype=torch.float64).expand(3, 5, 7),
+        normal(3, 7, 5).mT,
+    ):
+        (gradient,) = torch.autograd.grad(transform(x, method=method), x, gradient_of_output)
+        assert close(gradient, inverse(gradient_of_output))
 
 
 # torch compiles its forward-mode decompositions with a function that it has itself deprecated.

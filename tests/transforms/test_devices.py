@@ -33,7 +33,7 @@ BUSY = (
 
 @pytest.fixture
 def cards(monkeypatch):
-    """Pretend that torch sees so many GPUs, and does or does not compute on them."""
+    """Pretend that torch sees a number of GPUs, and does or does not compute on them."""
 
     def sees(count, *, says=None, fails=None):
         def available():
@@ -63,20 +63,38 @@ def test_a_device_that_computes_is_taken_by_its_name(cards):
 
 REFUSED = [
     ({"count": 0}, "cuda", r'no CUDA device is available to torch; choose device="cpu"'),
-    ({"count": 0, "says": OLD_DRIVER}, "cuda",
-     (r"no CUDA device is available to torch \(CUDA initialization: The NVIDIA driver .*is too old "
-     r'\(found version 10010\)\); choose device="cpu"')),
+    (
+        {"count": 0, "says": OLD_DRIVER},
+        "cuda",
+        (
+            r"no CUDA device is available to torch \(CUDA initialization: The NVIDIA driver .*is "
+            r'too old \(found version 10010\)\); choose device="cpu"'
+        ),
+    ),
     ({"count": 2}, "cuda:2", r"there is no cuda:2: this machine has 2 CUDA device.*"),
-    ({"count": 1, "fails": OLD_CARD}, "cuda",
-     (r"torch cannot compute on cuda \(CUDA error: no kernel image is available for execution on "
-     r'the device\); install a build of torch .*, or choose device="cpu"')),
-    ({"count": 1, "fails": FULL}, "cuda",
-     (r"cuda is in use \(it needs 2.00 GiB more, and 1.20 GiB are free\); end other processes that "
-     r'use it, or choose device="cpu"')),
-    ({"count": 1, "fails": FULL_FROM_THE_START}, "cuda:0",
-     r"cuda:0 is in use \(CUDA error: out of memory\); end other processes that use it, or .*"),
+    (
+        {"count": 1, "fails": OLD_CARD},
+        "cuda",
+        (
+            r"torch cannot compute on cuda \(CUDA error: no kernel image is available for "
+            r'execution on the device\); install a build of torch .*, or choose device="cpu"'
+        ),
+    ),
+    (
+        {"count": 1, "fails": FULL},
+        "cuda",
+        (
+            r"cuda is in use \(it needs 2.00 GiB more, and 1.20 GiB are free\); end other "
+            r'processes that use it, or choose device="cpu"'
+        ),
+    ),
+    (
+        {"count": 1, "fails": FULL_FROM_THE_START},
+        "cuda:0",
+        r"cuda:0 is in use \(CUDA error: out of memory\); end other processes that use it, or .*",
+    ),
     ({"count": 1, "fails": BUSY}, "cuda", r"cuda is in use \(CUDA error: CUDA-capable .*; end .*"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("seen", "name", "message"), REFUSED)

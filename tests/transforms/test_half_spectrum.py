@@ -21,18 +21,20 @@ def as_pairs(indices):
 def test_every_entry_is_its_own_partner_or_in_one_pair(p):
     for q in SIDES:
         half = HalfSpectrum(p, q)
-        everything = [(i, j) for i in range(p) for j in range(q)]
-        own = [one for one in everything if partner(*one, p, q) == one]
-        assert as_pairs(half.self_conjugate) == own
-        assert half.self_conjugate_count == len(own)
+        locations = [(i, j) for i in range(p) for j in range(q)]
+        self_conjugate = [
+            location for location in locations if partner(*location, p, q) == location
+        ]
+        assert as_pairs(half.self_conjugate) == self_conjugate
+        assert half.self_conjugate_count == len(self_conjugate)
         chosen = as_pairs(half.representatives)
         partners = [partner(i, j, p, q) for i, j in chosen]
-        assert sorted(chosen + partners + own) == everything
+        assert sorted(chosen + partners + self_conjugate) == locations
         assert chosen == sorted(chosen)
         assert half.pair_count == len(chosen)
-        assert half.location_count == len(own) + len(chosen)
+        assert half.location_count == len(self_conjugate) + len(chosen)
         # In the columns of a real FFT.
-        assert max(j for _, j in own + chosen) <= q // 2
+        assert max(j for _, j in self_conjugate + chosen) <= q // 2
 
 
 def test_locations_are_integer_arrays_also_where_there_are_none():

@@ -1,4 +1,4 @@
-"""What the transforms take besides tensors, and how they refuse the rest."""
+"""Inputs of the transforms besides tensors, and those that they refuse."""
 
 import math
 
@@ -13,7 +13,7 @@ from loca_theory.transforms.inputs import balanced, squared_units, times_power_o
 P, Q = 3, 4
 
 
-each = pytest.mark.parametrize("function", [dct, idct, dct2, idct2])
+each_transform = pytest.mark.parametrize("function", [dct, idct, dct2, idct2])
 
 
 def numbers():
@@ -32,7 +32,7 @@ UNFIT = {
 }
 
 
-@each
+@each_transform
 @pytest.mark.parametrize(("spoil", "message"), UNFIT.values(), ids=UNFIT.keys())
 def test_what_is_no_dense_real_tensor_is_refused_by_name(function, spoil, message):
     with pytest.raises(InvalidArgumentError, match=rf"^x must .*({message})"):
@@ -48,14 +48,14 @@ ARRAYS = {
 }
 
 
-@each
+@each_transform
 @pytest.mark.parametrize("layout", ARRAYS.values(), ids=ARRAYS.keys())
 def test_a_numpy_array_stands_for_a_tensor(function, layout):
     array = layout(numbers().numpy())
-    found = function(array)
-    assert isinstance(found, torch.Tensor)
+    transformed = function(array)
+    assert isinstance(transformed, torch.Tensor)
     # Another order of the entries may be another order of additions.
-    torch.testing.assert_close(found, function(numbers()), rtol=1e-14, atol=1e-13)
+    torch.testing.assert_close(transformed, function(numbers()), rtol=1e-14, atol=1e-13)
     np.testing.assert_array_equal(array, numbers())
 
 
@@ -73,16 +73,16 @@ def test_a_numpy_array_stands_for_a_tensor(function, layout):
 )
 def test_balancing_is_exact_and_squares_fit(dtype, scale):
     x = torch.tensor([[1.0, -0.5, 0.0]], dtype=torch.float64).mul(scale).to(dtype)
-    found, exponent = balanced(x, "x")
-    assert 0.5 <= float(found.abs().max()) < 1
-    assert torch.equal(times_power_of_two(found, exponent), x)
+    mantissa, exponent = balanced(x, "x")
+    assert 0.5 <= float(mantissa.abs().max()) < 1
+    assert torch.equal(times_power_of_two(mantissa, exponent), x)
 
 
 @pytest.mark.parametrize("scale", [0.0, 2.0**-32, 1.0, 2.0**32])
 def test_moderate_entries_are_passed_on_as_they_are(scale):
     x = torch.tensor([scale, -scale / 2])
-    found, exponent = balanced(x, "x")
-    assert found is x
+    mantissa, exponent = balanced(x, "x")
+    assert mantissa is x
     assert exponent == 0
 
 

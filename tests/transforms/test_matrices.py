@@ -36,8 +36,8 @@ def test_entries_are_the_definition(n, fresh_cache):
     if n <= 25:
         indices = itertools.product(range(n), repeat=2)
     else:
-        some = torch.randint(0, n, (300, 2), generator=torch.Generator().manual_seed(n))
-        indices = [*some.tolist(), (n - 1, n - 1), (n - 1, 0), (0, n - 1)]
+        sample = torch.randint(0, n, (300, 2), generator=torch.Generator().manual_seed(n))
+        indices = [*sample.tolist(), (n - 1, n - 1), (n - 1, 0), (0, n - 1)]
     with mpmath.workdps(40):
         for i, j in indices:
             weight = mpmath.sqrt(mpmath.mpf(2 if i else 1) / n)

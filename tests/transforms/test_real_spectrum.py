@@ -33,17 +33,17 @@ def brute_force_coordinates(matrix):
         for n in (p, q)
     )
     spectrum = h_p @ matrix @ h_q
-    own, pairs = [], []
+    real, pairs = [], []
     for i in range(p):
         for j in range(q):
             partner = (-i % p, -j % q)
             if partner == (i, j):
-                own.append(spectrum[i, j])
+                real.append(spectrum[i, j])
             elif (j, i) < (partner[1], partner[0]):
                 pairs.append(spectrum[i, j])
-    own, pairs = np.array(own), np.array(pairs, dtype=complex)
-    assert np.abs(own.imag).max() <= RELATIVE * np.linalg.norm(matrix)
-    return np.concatenate([own.real, math.sqrt(2) * pairs.real, math.sqrt(2) * pairs.imag])
+    real, pairs = np.array(real), np.array(pairs, dtype=complex)
+    assert np.abs(real.imag).max() <= RELATIVE * np.linalg.norm(matrix)
+    return np.concatenate([real.real, math.sqrt(2) * pairs.real, math.sqrt(2) * pairs.imag])
 
 
 @each_with_every_width
@@ -61,12 +61,12 @@ def test_inverse_undoes_forward_and_forward_undoes_inverse(p, device):
     for q in SIDES:
         spectrum = RealSpectrum(p, q)
         x, coordinates = normal(p, q).to(device), normal(p * q, seed=1).to(device)
-        back, again = (
+        back, there_and_back = (
             spectrum.inverse(spectrum.forward(x)),
             spectrum.forward(spectrum.inverse(coordinates)),
         )
         assert float((back - x).norm()) <= RELATIVE * float(x.norm())
-        assert float((again - coordinates).norm()) <= RELATIVE * float(coordinates.norm())
+        assert float((there_and_back - coordinates).norm()) <= RELATIVE * float(coordinates.norm())
 
 
 @each_with_every_width
@@ -78,14 +78,14 @@ def test_energies_are_those_of_the_coordinates_and_of_the_spectrum(p, device):
         full = torch.fft.fft2(x, norm="ortho").abs().square().cpu().numpy()
         of_pairs = 2 * full[tuple(spectrum.half.representatives.T)]
         of_locations = np.concatenate([full[tuple(spectrum.half.self_conjugate.T)], of_pairs])
-        found, expected = spectrum.coordinate_energies(x), coordinates.square()
+        energies, expected = spectrum.coordinate_energies(x), coordinates.square()
         tolerance = 2 * RELATIVE * float(x.norm()) ** 2
         parts = [slice(0, s), slice(s, s + m), slice(s + m, s + 2 * m)]
-        pairs = [(found[part], expected[part]) for part in parts]
+        pairs = [(energies[part], expected[part]) for part in parts]
         # Real and imaginary parts of a location stand at the same location of their parts.
-        pairs += [(spectrum.merge_pairs(found), spectrum.merge_pairs(expected))]
+        pairs += [(spectrum.merge_pairs(energies), spectrum.merge_pairs(expected))]
         located = spectrum.merge_pairs(expected).cpu().numpy()
         assert np.abs(located - of_locations).max() <= tolerance
-        for mine, theirs in pairs:
-            difference = mine.sort().values - theirs.sort().values
+        for ours, theirs in pairs:
+            difference = ours.sort().values - theirs.sort().values
             assert float(difference.norm()) <= tolerance

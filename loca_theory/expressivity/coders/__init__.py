@@ -1,1 +1,1 @@
-"""Coders: what schemes that store a matrix in few bits leave of it."""
+"""Coders: schemes that store a matrix in few bits, and the errors that they leave."""

@@ -1,4 +1,4 @@
-r"""What coders of single coordinates can gain over independent normal ones of equal variance."""
+r"""Bounds on the gain of coders of single coordinates over independent normal ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def water_filling(variances: Array, bits: float) -> float:
     Source: T. M. Cover, J. A. Thomas, Elements of Information Theory, 2006, theorem 10.3.3.
     """
     ordered = np.sort(variances[variances > 0])[::-1]
-    # If the k largest get bits, their logarithms less 2bn/k in the mean are that of θ.
+    # If the k largest get bits, log θ is the mean of their logarithms minus 2bn/k.
     count = np.arange(1, len(ordered) + 1)
     levels = (np.cumsum(np.log2(ordered)) - 2 * bits * len(variances)) / count
     theta = 2.0 ** levels.max()
@@ -35,7 +35,7 @@ def water_filling(variances: Array, bits: float) -> float:
 
 
 def spectral_bound(singular_values: Array, shape: tuple[int, int], bits: float) -> float:
-    r"""What these singular values allow a coder that does not see the singular vectors.
+    r"""Least error of a coder of these singular values that does not see the singular vectors.
 
     With random singular vectors (Haar), independent on both sides, every coordinate in a separable
     orthonormal basis is :math:`X = ρ ξ` with :math:`ρ = \|Σ b\|`, b uniform on the sphere of
@@ -68,8 +68,10 @@ def spectral_bound(singular_values: Array, shape: tuple[int, int], bits: float) 
     laplace = np.exp(-np.log1p(2 * np.outer(squares, z)).sum(axis=0) / 2)
     of_q = float((np.exp(-z) - laplace).sum()) * (_LOG_Z[1] - _LOG_Z[0])
     # E ρ² is 1/q here.
-    found = (of_q - psi(q / 2) - math.log(2 / q) + _entropy(p) for p, q in (shape, shape[::-1]))
-    return math.exp(max(found)) * least_error(bits)
+    logarithms = (
+        of_q - psi(q / 2) - math.log(2 / q) + _entropy(p) for p, q in (shape, shape[::-1])
+    )
+    return math.exp(max(logarithms)) * least_error(bits)
 
 
 def _entropy(m: int) -> float:

@@ -22,7 +22,7 @@ WIDEST = 16
 
 
 class Coded(NamedTuple):
-    """What a coder leaves of a matrix.
+    """Error and size of a matrix that a coder has coded.
 
     Attributes:
         error: Relative squared error.
@@ -34,7 +34,7 @@ class Coded(NamedTuple):
 
 
 class Approximation(NamedTuple):
-    """A matrix as it is decoded, and the stored bits per entry."""
+    """A decoded matrix, and the stored bits per entry."""
 
     matrix: Array
     bits: float
@@ -48,7 +48,7 @@ class SignedBasis:
     signs: Array | float = 1.0
 
     def coordinates(self, matrices: Array) -> Array:
-        """The coordinates of matrices, which the last two axes are."""
+        """The coordinates of matrices in the last two axes."""
         signed = self.signs * matrices
         return dctn(signed, norm="ortho", axes=self.axes) if self.axes else signed
 
@@ -85,8 +85,11 @@ class Transform(StrEnum):
 
 
 _AXES: dict[Transform, tuple[int, ...]] = {
-    Transform.NONE: (), Transform.DCT: (-2, -1), Transform.INPUTS: (-1,), Transform.OUTPUTS: (-2,),
-}  # fmt: skip
+    Transform.NONE: (),
+    Transform.DCT: (-2, -1),
+    Transform.INPUTS: (-1,),
+    Transform.OUTPUTS: (-2,),
+}
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ class Coder:
     def approximate(
         self, matrix: Array, bits: Sequence[float], basis: SignedBasis
     ) -> list[Approximation | None]:
-        """The matrix as it is decoded, for several sizes; None where there is no code so small.
+        """The decoded matrix at several sizes; None at a size too small for any code.
 
         Args:
             matrix: The matrix, not all 0.
@@ -124,11 +127,14 @@ class Coder:
     def measure(
         self, matrix: Array, bits: Sequence[float], basis: SignedBasis
     ) -> list[Coded | None]:
-        """What the coder leaves of a matrix; arguments and errors as for :meth:`approximate`."""
+        """Error and size at each number of bits; arguments as for :meth:`approximate`."""
         energy = float((matrix**2).sum())
         return [
-            one and Coded(float(((matrix - one.matrix) ** 2).sum()) / energy, one.bits)
-            for one in self.approximate(matrix, bits, basis)
+            approximation
+            and Coded(
+                float(((matrix - approximation.matrix) ** 2).sum()) / energy, approximation.bits
+            )
+            for approximation in self.approximate(matrix, bits, basis)
         ]
 
     def block(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -159,19 +165,21 @@ class ScalarCoder(Coder):
     """A coder of single numbers, of which only the law matters.
 
     Attributes:
-        quantiser: The quantiser of so many numbers of a law, for the bits per number; None if
-            there is none of so few bits.
+        quantiser: A function of the law, the number of numbers and the bits per number; None if
+            there is no quantiser that small.
     """
 
     _: KW_ONLY
     quantiser: Callable[[Law, int, float], Quantiser | None]
 
     def coded(self, law: Law, count: int, bits: Sequence[float]) -> list[Coded | None]:
-        """What is left of so many numbers of a law."""
-        found = [self.quantiser(law, count, one) for one in bits]
+        """Error and size of ``count`` numbers of a law, at each number of bits."""
+        quantisers = [self.quantiser(law, count, size) for size in bits]
         energy = moment(law, 2)
         return [
-            one and Coded(error_of(law, one.edges, one.codes) / energy, one.bits) for one in found
+            quantiser
+            and Coded(error_of(law, quantiser.edges, quantiser.codes) / energy, quantiser.bits)
+            for quantiser in quantisers
         ]
 
     def approximate(
@@ -180,13 +188,14 @@ class ScalarCoder(Coder):
         """See :class:`Coder`."""
         coordinates = basis.coordinates(matrix)
         law = entries(coordinates)
-        found = (self.quantiser(law, matrix.size, one) for one in bits)
+        quantisers = (self.quantiser(law, matrix.size, size) for size in bits)
         return [
-            one
+            quantiser
             and Approximation(
-                basis.matrices(one.codes[np.searchsorted(one.edges, coordinates)]), one.bits
+                basis.matrices(quantiser.codes[np.searchsorted(quantiser.edges, coordinates)]),
+                quantiser.bits,
             )
-            for one in found
+            for quantiser in quantisers
         ]
 
     def measure(
@@ -201,8 +210,9 @@ class ScalarCoder(Coder):
 
 
 def checked_bits(bits: float) -> float:
-    """The bits of an entry, if so many can be spent on one."""
+    """The bits of an entry, checked to be above 0 and at most 16."""
     if not 0 < real_number("bits", bits) <= WIDEST:
-        msg = f"bits must be above 0 and at most {WIDEST}, not {bits}; choose a value such as 1.0"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"bits must be above 0 and at most {WIDEST}, not {bits}; choose a value such as 1.0"
+        )
     return bits

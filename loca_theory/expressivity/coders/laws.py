@@ -14,7 +14,7 @@ from scipy.special import betainc, gammaln, ndtr
 
 from loca_theory._types import Array
 
-# Thresholds are searched up to this multiple of the root mean square, by so many halvings: a
+# Thresholds are searched up to this multiple of the root mean square, by this many halvings: a
 # number with more than 1/10⁸ of the energy per entry would lie beyond.
 _FARTHEST, _HALVINGS = 1e4, 70
 

@@ -49,17 +49,17 @@ class SingularVectors(Coder):
         """See :class:`Coder`."""
         del basis  # singular vectors do not depend on it
         left, values, right = np.linalg.svd(matrix, full_matrices=False)
-        return [_decoded(left.T, values, right, one) for one in bits]
+        return [_decoded(left.T, values, right, size) for size in bits]
 
 
 def _decoded(left: Array, values: Array, right: Array, bits: float) -> Approximation | None:
-    """The matrix with these singular vectors, one per row, and values, as it is decoded."""
+    """The decoded matrix of these singular vectors, one per row, and values."""
     shape = left.shape[1], right.shape[1]
     widths = water_filled(values**2, shape, bits * math.prod(shape))
     if widths is None:
         return None
     stored = widths > 0
-    u, v = (_coded(one[stored], widths[stored]) for one in (left, right))
+    u, v = (_coded(vectors[stored], widths[stored]) for vectors in (left, right))
     # The best coefficient of each component, apart from the others.
     overlaps = (u * left[stored]).sum(1) * (v * right[stored]).sum(1)
     scales = values[stored] * overlaps / ((u**2).sum(1) * (v**2).sum(1))
@@ -71,4 +71,6 @@ def _decoded(left: Array, values: Array, right: Array, bits: float) -> Approxima
 def _coded(vectors: Array, widths: NDArray[np.int64]) -> Array:
     """Unit vectors, one per row, by the codes of their widths."""
     scale = math.sqrt(vectors.shape[1])
-    return by_width(vectors, widths, lambda some, codes: nearest_codes(some * scale, codes) / scale)
+    return by_width(
+        vectors, widths, lambda numbers, codes: nearest_codes(numbers * scale, codes) / scale
+    )

@@ -22,7 +22,7 @@ from loca_theory.expressivity.coders.widths import (
     width_costs,
 )
 
-# Energies of normal components are taken at so many quantiles.
+# Number of quantiles at which the energies of normal components are taken.
 _QUANTILES = 4000
 # Scales that are tried beside 0, in units of the root mean square.
 _SCALES = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
@@ -77,13 +77,15 @@ class Patches(Coder):
         components = basis.coordinates(blocks).reshape(patches, -1)
         is_by_position = self.by == "positions"
         components = components.T if is_by_position else components
-        found = (_decoded(components, self.rule, one) for one in bits)
+        decoded = (_decoded(components, self.rule, size) for size in bits)
 
         def whole(decoded: Array) -> Array:
             patches = (decoded.T if is_by_position else decoded).reshape(blocks.shape)
             return basis.matrices(patches).swapaxes(1, 2).reshape(matrix.shape)
 
-        return [one and Approximation(whole(one.matrix), one.bits) for one in found]
+        return [
+            patches and Approximation(whole(patches.matrix), patches.bits) for patches in decoded
+        ]
 
     def block(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """See :class:`Coder`."""
@@ -93,8 +95,10 @@ class Patches(Coder):
     def _count(self, shape: tuple[int, ...]) -> int:
         """Number of patches."""
         if any(size % self.side for size in shape):
-            msg = f"patches of side {self.side} do not divide a {'x'.join(map(str, shape))} matrix;"
-            raise InvalidArgumentError(msg + " choose a side that divides both")
+            raise InvalidArgumentError(
+                f"patches of side {self.side} do not divide a {'x'.join(map(str, shape))} matrix;"
+                " choose a side that divides both"
+            )
         return math.prod(shape) // self.side**2
 
 
@@ -104,18 +108,18 @@ def _decoded(components: Array, rule: WidthRule, bits: float) -> Approximation |
     widths = rule((components**2).sum(axis=1), lengths, bits * components.size)
     if widths is None:
         return None
-    found = by_width(components, widths, _nearest)
-    return Approximation(found, float(width_costs(lengths)[widths].sum() / components.size))
+    decoded = by_width(components, widths, _nearest)
+    return Approximation(decoded, float(width_costs(lengths)[widths].sum() / components.size))
 
 
 def _nearest(components: Array, codes: Array) -> Array:
     """Components, one per row, by these codes at the best of the scales."""
     sizes = np.sqrt((components**2).mean(axis=1, keepdims=True))
-    found, least = np.zeros_like(components), (components**2).sum(axis=1)
+    nearest, smallest_errors = np.zeros_like(components), (components**2).sum(axis=1)
     for scale in _SCALES:
         units = components / np.where(sizes > 0, sizes * scale, 1.0)
         coded = nearest_codes(units, codes) * sizes * scale
         errors = ((components - coded) ** 2).sum(axis=1)
-        found[errors < least] = coded[errors < least]
-        least = np.minimum(errors, least)
-    return found
+        nearest[errors < smallest_errors] = coded[errors < smallest_errors]
+        smallest_errors = np.minimum(errors, smallest_errors)
+    return nearest

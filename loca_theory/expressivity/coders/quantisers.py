@@ -17,7 +17,7 @@ from scipy.special import ndtr, ndtri
 from loca_theory._types import Array
 from loca_theory.expressivity.coders.laws import Law, moment, normal
 
-# Lloyd's iteration ends when it gains less than this fraction of the error, or after so many steps.
+# Lloyd's iteration ends when it gains less than this fraction of the error, or after these steps.
 _GAIN, _STEPS = 1e-8, 1000
 # The step of a uniform quantiser is searched between these multiples of the standard deviation.
 _LEAST_STEP, _MOST_STEP = 1e-4, 8.0
@@ -89,11 +89,13 @@ def uniform(law: Law, width: int) -> Array:
     """2^width equidistant codes around 0 with the least error."""
     scale = np.sqrt(moment(law, 2))
     around = np.arange(2**width) - (2**width - 1) / 2
-    found = minimize_scalar(
+    optimum = minimize_scalar(
         lambda step: error_of(law, between(around * step * scale), around * step * scale),
-        bounds=(_LEAST_STEP, _MOST_STEP), method="bounded", options={"xatol": 1e-9},
-    )  # fmt: skip
-    return around * found.x * scale
+        bounds=(_LEAST_STEP, _MOST_STEP),
+        method="bounded",
+        options={"xatol": 1e-9},
+    )
+    return around * optimum.x * scale
 
 
 def equal_cells(law: Law, step: float, reach: float) -> tuple[Array, Array, Array]:

@@ -33,30 +33,47 @@ CODERS: dict[str, Coder] = {
     coder.name: coder
     for coder in (
         RateDistortion("rate–distortion", "the bound of independent normal entries"),
-        ScalarCoder("entropy-coded", "equal cells, ideal entropy coding",
-                    "doi:10.1109/TIT.1968.1054193", quantiser=entropy_coded),
-        ScalarCoder("Lloyd–Max", "best codes of whole bits",
-                    "doi:10.1109/TIT.1982.1056489", quantiser=best_codes),
-        ScalarCoder("uniform", "equidistant codes of whole bits",
-                    "doi:10.1109/TIT.1960.1057548", quantiser=best_step),
+        ScalarCoder(
+            "entropy-coded",
+            "equal cells, ideal entropy coding",
+            "doi:10.1109/TIT.1968.1054193",
+            quantiser=entropy_coded,
+        ),
+        ScalarCoder(
+            "Lloyd–Max",
+            "best codes of whole bits",
+            "doi:10.1109/TIT.1982.1056489",
+            quantiser=best_codes,
+        ),
+        ScalarCoder(
+            "uniform",
+            "equidistant codes of whole bits",
+            "doi:10.1109/TIT.1960.1057548",
+            quantiser=best_step,
+        ),
         Signs("BitDelta", "signs and one scale", "arXiv:2402.10193", quantiser=mean_magnitude),
         ScalarCoder("largest", "largest entries, quantised", quantiser=largest_at_best_width),
         SingularVectors("Delta-CoMe", "singular vectors of mixed widths", "arXiv:2406.08903"),
         Patches("Delta-DCT", "patches of mixed widths", "arXiv:2503.06676"),
-        Patches("Delta-DCT by rank", "patches, 2 bits for half of them", "arXiv:2503.06676",
-                rule=upper_half),
-        Patches("positions", "positions in patches, as in JPEG", "doi:10.1109/30.125072",
-                by="positions"),
+        Patches(
+            "Delta-DCT by rank",
+            "patches, 2 bits for half of them",
+            "arXiv:2503.06676",
+            rule=upper_half,
+        ),
+        Patches(
+            "positions", "positions in patches, as in JPEG", "doi:10.1109/30.125072", by="positions"
+        ),
     )
-}  # fmt: skip
+}
 
 
 def measure_all(
     matrix: NDArray[np.floating], bits: Sequence[float], rng: np.random.Generator
 ) -> Iterator[tuple[str, Transform, float, Coded]]:
-    """What every coder leaves of a matrix, with each of its transforms and numbers of bits.
+    """Error and size of a matrix for every coder, with each of its transforms and numbers of bits.
 
-    Left out are coders that have no code of so few bits, or none for this shape.
+    Coders without a code this small, or for this shape, are left out.
 
     Raises:
         InvalidArgumentError: the matrix is 0, or has entries that are not finite, or ``bits`` are
@@ -64,22 +81,24 @@ def measure_all(
     """
     wide = np.asarray(matrix, dtype=np.float64)
     if not (np.isfinite(wide).all() and wide.any()):
-        msg = "the matrix is 0, or has entries that are not finite, so it has no relative error; "
-        raise InvalidArgumentError(msg + "code another one")
-    bits = [checked_bits(one) for one in bits]
+        raise InvalidArgumentError(
+            "the matrix is 0, or has entries that are not finite, so it has no relative error; "
+            "code another one"
+        )
+    bits = [checked_bits(size) for size in bits]
     for transform in Transform:
         law = entries(transform.basis(wide.shape, rng).coordinates(wide))
         for name, coder in CODERS.items():
             if transform not in coder.transforms:
                 continue
             if isinstance(coder, ScalarCoder):
-                found = coder.coded(law, wide.size, bits)
+                results = coder.coded(law, wide.size, bits)
             else:
                 basis = transform.basis(coder.block(wide.shape), rng)
                 try:
-                    found = coder.measure(wide, bits, basis)
+                    results = coder.measure(wide, bits, basis)
                 except InvalidArgumentError:  # patches that do not divide
                     continue
-            for asked, one in zip(bits, found, strict=True):
-                if one is not None:
-                    yield name, transform, asked, one
+            for size, coding in zip(bits, results, strict=True):
+                if coding is not None:
+                    yield name, transform, size, coding

@@ -45,8 +45,8 @@ class Signs(ScalarCoder):
 
     def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:
         """See :class:`Coder`: exact for every size."""
-        found = super().expected(shape, bits)
-        return found and Coded(found.error * (1 - 1 / math.prod(shape)), found.bits)
+        of_law = super().expected(shape, bits)
+        return of_law and Coded(of_law.error * (1 - 1 / math.prod(shape)), of_law.bits)
 
 
 def mean_magnitude(law: Law, count: int, bits: float) -> Quantiser | None:
@@ -98,13 +98,17 @@ def entropy_coded(law: Law, count: int, bits: float) -> Quantiser | None:
 
 
 def largest_at_best_width(law: Law, count: int, bits: float) -> Quantiser | None:
-    """The largest entries at a width, with the locations as one of all choices of as many.
+    """The largest entries at a width, with their locations as one of all choices of that many.
 
     Of the widths, the one with the least error at the given bits is taken. The codes are stored.
     """
-    found = [_largest_at(law, count, bits, width) for width in _WIDTHS]
-    possible = [one for one in found if one is not None]
-    return min(possible, key=lambda one: error_of(law, one.edges, one.codes), default=None)
+    quantisers = [_largest_at(law, count, bits, width) for width in _WIDTHS]
+    possible = [quantiser for quantiser in quantisers if quantiser is not None]
+    return min(
+        possible,
+        key=lambda quantiser: error_of(law, quantiser.edges, quantiser.codes),
+        default=None,
+    )
 
 
 def _largest_at(law: Law, count: int, bits: float, width: int) -> Quantiser | None:
@@ -114,10 +118,10 @@ def _largest_at(law: Law, count: int, bits: float, width: int) -> Quantiser | No
     chosen = bisect_right(range(count // 2 + 1), bits * count, key=spent) - 1
     if chosen < 2**width:
         return None
-    rest = tail(law, beyond := threshold(law, chosen / count))
-    if not moment(rest, 0):  # so many numbers have one magnitude
+    large = tail(law, beyond := threshold(law, chosen / count))
+    if not moment(large, 0):  # all of the large numbers have one magnitude
         return None
-    codes = lloyd_max(rest, width, beyond)
+    codes = lloyd_max(large, width, beyond)
     negative, positive = codes[codes < 0], codes[codes > 0]
     return Quantiser(
         np.concatenate([between(negative), [-beyond, beyond], between(positive)]),

@@ -23,7 +23,7 @@ _WIDTHS, _LABEL = np.arange(9), 4
 
 WidthRule = Callable[[Array, tuple[int, ...], float], NDArray[np.int64] | None]
 """A function of the energies of components, the lengths of their vectors and the bits for all, that
-returns the width of each; None if there is no code of so few bits."""
+returns the width of each; None without a code of this size."""
 
 
 def retained(lengths: tuple[int, ...]) -> Array:
@@ -32,8 +32,8 @@ def retained(lengths: tuple[int, ...]) -> Array:
     Of vectors with relative errors d and d′ the product retains (1 − d)(1 − d′).
     """
     codes = [normal_codes(int(width)) for width in _WIDTHS]
-    found = [[1 - error_of(sphere(m), between(one), one) for one in codes] for m in lengths]
-    return np.asarray(found).prod(axis=0)
+    factors = [[1 - error_of(sphere(m), between(c), c) for c in codes] for m in lengths]
+    return np.asarray(factors).prod(axis=0)
 
 
 def width_costs(lengths: tuple[int, ...]) -> Array:
@@ -67,15 +67,15 @@ def upper_half(energies: Array, lengths: tuple[int, ...], total: float) -> NDArr
 
     Scales and widths are stored in addition to the total.
     """
-    found = np.zeros(len(energies), dtype=np.int64)
-    found[np.argsort(-energies)[: round(len(energies) / 2)]] = 2
-    return found if found.sum() * sum(lengths) <= total else None
+    widths = np.zeros(len(energies), dtype=np.int64)
+    widths[np.argsort(-energies)[: round(len(energies) / 2)]] = 2
+    return widths if widths.sum() * sum(lengths) <= total else None
 
 
 def expectation(
     rule: WidthRule, energies: Array, lengths: tuple[int, ...], bits: float, entries: int
 ) -> Coded | None:
-    """What is left of components of these energies, for so many bits for each of the entries."""
+    """Error and size of components with these energies, at ``bits`` for each of the entries."""
     widths = rule(energies, lengths, bits * entries)
     if widths is None:
         return None
@@ -87,11 +87,11 @@ def by_width(
     components: Array, widths: NDArray[np.int64], code: Callable[[Array, Array], Array]
 ) -> Array:
     """Components, one per row: ``code`` decodes those of one width by the best codes of it."""
-    found = np.zeros_like(components)
+    decoded = np.zeros_like(components)
     for width in np.unique(widths):
-        mine = widths == width
-        found[mine] = code(components[mine], normal_codes(int(width)))
-    return found
+        is_of_width = widths == width
+        decoded[is_of_width] = code(components[is_of_width], normal_codes(int(width)))
+    return decoded
 
 
 def _concave(costs: Array, values: Array) -> list[int]:

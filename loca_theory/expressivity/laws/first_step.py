@@ -62,10 +62,10 @@ def of_random_cosines(p: int, q: int, count: int, scaling: float) -> StepSize:
     which m of all pq are. Two frequencies that are mirror images have the same wave.
     """
     m, total = (2 - p % 2) * (2 - q % 2), p * q
-    own = count * m / total
+    self_conjugate = count * m / total
     mirrored = (total - m) / total * count * (count - 1) / (total - 1)
-    square = (count + own + mirrored) / (2 * total)
-    norms = (count - own) / math.sqrt(2 * total) + own / math.sqrt(total)
+    square = (count + self_conjugate + mirrored) / (2 * total)
+    norms = (count - self_conjugate) / math.sqrt(2 * total) + self_conjugate / math.sqrt(total)
     return StepSize(scaling * math.sqrt(square), _ABSOLUTE * scaling * norms)
 
 

@@ -65,20 +65,21 @@ def expected_leading_energy(
 
     >>> from loca_theory.expressivity.laws.low_rank_exact import expected_leading_energy
     >>> float(expected_leading_energy(2, 2, 1)[1])  # 2 + π/2
-    3.570796326794...
+    3.57079632679...
     """
     if min(p, q) < 1:
-        msg = f"a matrix needs at least one row and one column, not {p}x{q}"
-        raise InvalidArgumentError(msg)
-    most, r = min(p, q, LARGEST_EXACT_RANK), min(p, q) if r is None else r
+        raise InvalidArgumentError(f"a matrix needs at least one row and one column, not {p}x{q}")
+    largest, r = min(p, q, LARGEST_EXACT_RANK), min(p, q) if r is None else r
     if min(p, q) > LARGEST_EXACT_SIZE:
-        msg = f"exact low-rank energies need min(p, q) <= {LARGEST_EXACT_SIZE}, not {p}x{q}; "
-        msg += "use the Monte Carlo or the asymptotic engine"
-        raise InvalidArgumentError(msg)
-    if not 1 <= r <= most:
-        msg = f"exact low-rank energies of a {p}x{q} matrix need 1 <= r <= {most}, not {r}; "
-        msg += "use the Monte Carlo or the asymptotic engine"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"exact low-rank energies need min(p, q) <= {LARGEST_EXACT_SIZE}, not {p}x{q}; "
+            "use the Monte Carlo or the asymptotic engine"
+        )
+    if not 1 <= r <= largest:
+        raise InvalidArgumentError(
+            f"exact low-rank energies of a {p}x{q} matrix need 1 <= r <= {largest}, not {r}; "
+            "use the Monte Carlo or the asymptotic engine"
+        )
     return _leading_energy(max(p, q), min(p, q), r, refinement).copy()
 
 
@@ -156,10 +157,10 @@ class _Basis:
         points = self.centre + self.half * self.nodes
         kernel, border = pre_kernel(p, q, points, (self.half * self.weights)[:, None] * values)
         left, singular, right = np.linalg.svd(np.block([[kernel, border[:, None]], [-border, 0.0]]))
-        kept = singular > _NEGLIGIBLE * singular[0]
+        is_significant = singular > _NEGLIGIBLE * singular[0]
         # Both are graded like the roots of the spectrum.
-        root = np.sqrt(singular[kept])
-        return right[kept].T * root, left[:, kept] * root
+        root = np.sqrt(singular[is_significant])
+        return right[is_significant].T * root, left[:, is_significant] * root
 
     def reduction(self, rows: Array, columns: Array, x: float) -> tuple[Array, Array]:
         """Maps of Z and Y to factors of smaller rank, for functions on [x, 1] only."""
@@ -169,17 +170,17 @@ class _Basis:
         _, left = np.linalg.qr(np.vstack([values @ rows[:-1], rows[-1]]))
         _, right = np.linalg.qr(np.vstack([values @ columns[:-1], columns[-1]]))
         u, singular, vt = np.linalg.svd(right @ left.T)
-        kept = singular > _NEGLIGIBLE * singular[0]
-        root = np.sqrt(singular[kept])
-        return right.T @ (u[:, kept] / root), left.T @ (vt[kept].T / root)
+        is_significant = singular > _NEGLIGIBLE * singular[0]
+        root = np.sqrt(singular[is_significant])
+        return right.T @ (u[:, is_significant] / root), left.T @ (vt[is_significant].T / root)
 
 
 def _double_eigenvalues(matrices: Array, count: int) -> Array:
     """The ``count`` largest of the double eigenvalues of each matrix, all in [0, 1]."""
     values = -np.sort(-np.linalg.eigvals(matrices).real, axis=1)
     padded = np.zeros((len(values), 2 * count))
-    found = min(2 * count, values.shape[1])
-    padded[:, :found] = values[:, :found]
+    length = min(2 * count, values.shape[1])
+    padded[:, :length] = values[:, :length]
     return np.clip(0.5 * (padded[:, ::2] + padded[:, 1::2]), 0.0, 1.0)
 
 

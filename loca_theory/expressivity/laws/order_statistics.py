@@ -36,24 +36,24 @@ def _gauss_legendre(count: int) -> tuple[Array, Array]:
 
 
 def on_panels(edges: ArrayLike, count: int = 48) -> tuple[Array, Array]:
-    """Nodes and weights of Gauss–Legendre quadrature, so many between neighbouring edges."""
+    """Nodes and weights of Gauss–Legendre quadrature, ``count`` between neighbouring edges."""
     nodes, weights = _gauss_legendre(count)
     low, half = np.asarray(edges)[:-1, None], 0.5 * np.diff(edges)[:, None]
     return (low + half * (1 + nodes)).ravel(), (half * weights).ravel()
 
 
-def around_step(fewest: int, most: int, variance: float, negligible: float) -> list[float]:
+def around_step(smallest: int, largest: int, variance: float, negligible: float) -> list[float]:
     """Means of a count, the largest first, between which it can lie on either side of N.
 
-    It is on one side of N, but for less than 1e-18, if its mean is 9 standard deviations (the bulk)
-    plus 45 (the Chernoff bound, for a small N) away. N lies between ``fewest`` and ``most``.
+    It is on one side of N, except with probability 1e-18, if its mean is 9 standard deviations (the
+    bulk) plus 45 (the Chernoff bound, for a small N) away; ``smallest`` ≤ N ≤ ``largest``.
     """
     reach = 9 * np.sqrt(max(variance, 0.0)) + 45
-    means = [most + reach, most + reach / 3, fewest - reach / 3, fewest - reach]
+    means = [largest + reach, largest + reach / 3, smallest - reach / 3, smallest - reach]
     if means[-1] > 0:
         return means
     # The step reaches into the far tail: extend the panels until the rest is negligible.
-    return [*(mean for mean in means if mean > fewest), fewest, fewest / 8, negligible]
+    return [*(mean for mean in means if mean > smallest), smallest, smallest / 8, negligible]
 
 
 def survival(x: Array | np.float64, df: int) -> Array:
@@ -105,12 +105,12 @@ def _fewer_than(count: int, n: int, u: Array) -> Array:
     return special.betaincc(count, n - count + 1, u)
 
 
-def _panels(n: int, fewest: int, most: int, df: int) -> tuple[Array, Array, float]:
-    """Nodes and weights in z across the step of P(Bin(n, S(z²)) < N), fewest ≤ N ≤ most.
+def _panels(n: int, smallest: int, largest: int, df: int) -> tuple[Array, Array, float]:
+    """Nodes and weights in z across the step of P(Bin(n, S(z²)) < N), smallest ≤ N ≤ largest.
 
     Also returns the z above which that probability is 1 (to 1e-18).
     """
-    means = around_step(fewest, most, most * (1 - fewest / n), 1e-20)
+    means = around_step(smallest, largest, largest * (1 - smallest / n), 1e-20)
     u = np.minimum(np.array(means) / n, 1.0)
     edges = np.unique(np.sqrt(upper_quantile(u, df)))
     return *on_panels(edges), float(edges[-1])
@@ -166,17 +166,17 @@ def expected_top_sum_with_outlier(n: int, count: int, variance: float) -> float:
         return 0.0
     if count >= n:
         return float(n - 1 + variance)
-    others = n - 1
-    fewest, most = max(count - 1, 1), min(count, others)
-    z, weights, high = _panels(others, fewest, most, 1)
+    unit_count = n - 1
+    smallest, largest = max(count - 1, 1), min(count, unit_count)
+    z, weights, high = _panels(unit_count, smallest, largest, 1)
     x = z * z
     u, v = survival(x, 1), survival(x / variance, 1)
     beside_outlier = (1 - v) * _fewer_than(count, n - 2, u) + v * _fewer_than(count - 1, n - 2, u)
-    own = weights * x * _density_in_z(z, 1) * beside_outlier
-    total = others * (own.sum() + survival(np.float64(high * high), 3))
+    of_outlier = weights * x * _density_in_z(z, 1) * beside_outlier
+    total = unit_count * (of_outlier.sum() + survival(np.float64(high * high), 3))
     standard_deviation = np.sqrt(variance)
     density = _density_in_z(z / standard_deviation, 1) / standard_deviation
-    total += (weights * x * density * _fewer_than(count, others, u)).sum()
+    total += (weights * x * density * _fewer_than(count, unit_count, u)).sum()
     return float(total + variance * survival(np.float64(high * high / variance), 3))
 
 
@@ -203,8 +203,8 @@ def expected_location_sum(half: HalfSpectrum, count: int) -> float:
     # At most s of the retained locations are self-conjugate, so the threshold of the pairs lies
     # between those for count - s and for count pairs. The χ²_1 tail is the lighter one everywhere.
     pairs = max(m, 1)
-    fewest, most = min(max(count - s, 1), pairs), min(count, pairs)
-    z, weights, high = _panels(pairs, fewest, most, 2)
+    smallest, largest = min(max(count - s, 1), pairs), min(count, pairs)
+    z, weights, high = _panels(pairs, smallest, largest, 2)
     x = z * z
     u, v = survival(x, 2), survival(x, 1)
     # P(Bin(m, u) < N - k) for k = -1 .. s; k = -1 serves the step from m to m - 1 pairs.
@@ -217,9 +217,9 @@ def expected_location_sum(half: HalfSpectrum, count: int) -> float:
         probability = np.zeros_like(x)
         for k in range(singles + 1):
             # A pair has only m - 1 others: P(Bin(m-1) < j) = P(Bin(m) < j) + (j/m) P(Bin(m) = j).
-            own = (fewer[k - 1] - fewer[k]) * ((count - k) / m) if df == 2 else 0.0
+            of_border = (fewer[k - 1] - fewer[k]) * ((count - k) / m) if df == 2 else 0.0
             binomial = special.binom(singles, k) * v**k * (1 - v) ** (singles - k)
-            probability += binomial * (fewer[k] + own)
+            probability += binomial * (fewer[k] + of_border)
         inside = weights * x * _density_in_z(z, df) * probability
         total += kind * (inside.sum() + df * survival(np.float64(high * high), df + 2))
     return float(total)

@@ -65,12 +65,13 @@ def expected_top_sum_of_unequal(variances: ArrayLike, count: int) -> float:
     >>> round(expected_top_sum_of_unequal([3.0] * 500, 20) / expected_top_sum(500, 20, 1), 12)
     3.0
     """
-    given = np.asarray(variances, dtype=float).ravel()
-    if count < 0 or not np.all((given >= 0) & np.isfinite(given)):
-        msg = "variances must be finite and not negative and count must be at least 0, "
-        msg += f"not count={count}" if count < 0 else "but some are not"
-        raise InvalidArgumentError(msg)
-    positive = given[given > _SMALLEST * given.max(initial=0.0)]
+    values = np.asarray(variances, dtype=float).ravel()
+    if count < 0 or not np.all((values >= 0) & np.isfinite(values)):
+        problem = f"not count={count}" if count < 0 else "but some are not"
+        raise InvalidArgumentError(
+            f"variances must be finite and not negative and count must be at least 0, {problem}"
+        )
+    positive = values[values > _SMALLEST * values.max(initial=0.0)]
     v, counts = np.unique(positive, return_counts=True)
     n, multiplicity = int(counts.sum()), counts.astype(np.float64)
     if count >= n:
@@ -143,7 +144,7 @@ def _panels(
 
     mean, squares = sums(level(count))
     means = around_step(count, count, mean - squares, _NEGLIGIBLE)
-    edges = np.array([level(one) for one in means])
+    edges = np.array([level(mean_count) for mean_count in means])
     # Each group of similar variances has a step of its own in Σ p_j, of the width of its √v.
     doublings = np.ceil(np.log2(40 * deviations[-1] / deviations[0]))
     doubling = deviations[0] * 2.0 ** np.arange(doublings)
@@ -157,10 +158,10 @@ def _binomial_minimum(count: int, mean: Array, squares: Array) -> Array:
     N P(B ≥ N) + νπ P(B' ≤ N − 2), with B' the binomial law of ν − 1 trials.
     """
     success = squares / mean
-    rest = mean / success - count + 1
+    failures = mean / success - count + 1
     # With ν ≤ N − 1 trials B is less than N.
-    is_between = rest > 0
-    rest = np.where(is_between, rest, 1.0)
-    at_least = special.betainc(count, rest, success)
-    fewer = special.betaincc(count - 1, rest, success) if count > 1 else 0.0
+    is_between = failures > 0
+    failures = np.where(is_between, failures, 1.0)
+    at_least = special.betainc(count, failures, success)
+    fewer = special.betaincc(count - 1, failures, success) if count > 1 else 0.0
     return np.where(is_between, count * at_least + mean * fewer, mean)

@@ -44,13 +44,13 @@ class LowRankInside(NamedMethod, ABC):
 
     def engines(self, budget: Budget) -> frozenset[Engine]:
         """Those of LoRA inside."""
-        known = super().engines(budget)
-        return known & _LOW_RANK.engines(self.inner(budget)) if known else known
+        engines = super().engines(budget)
+        return engines & _LOW_RANK.engines(self.inner(budget)) if engines else engines
 
     def expected_errors(self, budgets: Budgets) -> Array:
         """The expected errors of LoRA inside."""
-        each = [_LOW_RANK.expected_errors([self.inner(budget)]) for budget in budgets]
-        return np.concatenate(each)
+        errors = [_LOW_RANK.expected_errors([self.inner(budget)]) for budget in budgets]
+        return np.concatenate(errors)
 
     def limit(self, budget: Budget) -> float:
         """The limit of LoRA inside."""
@@ -119,11 +119,13 @@ class BlockLowRank(LowRankInside):
         divides = k >= 1 and not (p % k or q % k)
         if divides and not r % k:
             return replace(budget, p=p // k, q=q // k, r=r // k)
-        msg = f"{self.name} needs p, q and r divisible by k = {k}, not {p}x{q} "
-        msg += f"and r = {r}; "
         existing = ", ".join(map(str, divisors(math.gcd(p, q, r))))
-        msg += f"choose a multiple of {k} for r" if divides else f"k may be {existing}: "
-        raise InvalidArgumentError(msg + ("" if divides else "BlockLowRank(name, k=...)"))
+        way_out = f"k may be {existing}: BlockLowRank(name, k=...)"
+        if divides:
+            way_out = f"choose a multiple of {k} for r"
+        raise InvalidArgumentError(
+            f"{self.name} needs p, q and r divisible by k = {k}, not {p}x{q} and r = {r}; {way_out}"
+        )
 
 
 class BlockDiagonalFactor(BlockLowRank):
@@ -142,9 +144,11 @@ class BlockDiagonalFactor(BlockLowRank):
         rank = min(budget.random_coefficients // (p + k * q), p // k, q)
         if rank and not p % k:
             return replace(budget, p=p // k, r=rank, accounting=Accounting.PAPER)
-        msg = f"{self.name} needs p divisible by k = {k} and {p + k * q} numbers, not p = "
-        msg += f"{p} and the {budget.random_coefficients} of r = {budget.r}; choose a larger r, or "
-        raise InvalidArgumentError(msg + "another shape")
+        raise InvalidArgumentError(
+            f"{self.name} needs p divisible by k = {k} and {p + k * q} numbers, not p = "
+            f"{p} and the {budget.random_coefficients} of r = {budget.r}; choose a larger r, or "
+            "another shape"
+        )
 
 
 class Kronecker(LowRankInside):
@@ -162,14 +166,16 @@ class Kronecker(LowRankInside):
 
     def factor(self, budget: Budget) -> tuple[int, int]:
         """Rows and columns of A."""
-        found = _factor(budget.p, budget.q, budget.random_coefficients)
-        if found:
-            return found
+        sides = _factor(budget.p, budget.q, budget.random_coefficients)
+        if sides:
+            return sides
         a, c = _factor(budget.p, budget.q, budget.p + budget.q) or (budget.p, 1)
         cost = a * c + budget.p * budget.q // (a * c)
-        msg = f"{self.name} needs {cost} numbers for factors of {a}x{c} and "
-        msg += f"{budget.p // a}x{budget.q // c}; r = {budget.r} pays for "
-        raise InvalidArgumentError(msg + f"{budget.random_coefficients}, so choose a larger r")
+        raise InvalidArgumentError(
+            f"{self.name} needs {cost} numbers for factors of {a}x{c} and "
+            f"{budget.p // a}x{budget.q // c}; r = {budget.r} pays for "
+            f"{budget.random_coefficients}, so choose a larger r"
+        )
 
     def approximate(self, matrix: Tensor, budget: Budget, rng: OptionalRng = None) -> Tensor:
         """The best rank-one approximation of the rearranged matrix."""
@@ -177,21 +183,22 @@ class Kronecker(LowRankInside):
 
         a, c = self.factor(budget)
         u, s, vh = torch.linalg.svd(self._rearranged(matrix, budget), full_matrices=False)
-        found = s[0] * u[:, :1] * vh[0]
-        return joined(found.unflatten(0, (a, c)).unflatten(2, (budget.p // a, budget.q // c)))
+        product = s[0] * u[:, :1] * vh[0]
+        return joined(product.unflatten(0, (a, c)).unflatten(2, (budget.p // a, budget.q // c)))
 
     def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None) -> Array:
         """The largest squared singular value of the rearranged matrix."""
         import torch
 
         rearranged = (self._rearranged(matrix, budget) for budget in budgets)
-        return np.array([float(torch.linalg.matrix_norm(one, 2)) ** 2 for one in rearranged])
+        return np.array([float(torch.linalg.matrix_norm(matrix, 2)) ** 2 for matrix in rearranged])
 
     def sample(self, budgets: Budgets, rng: np.random.Generator) -> Array:
         """From the bidiagonal model of the rearranged matrix."""
         seed = rng.integers(1 << 63, size=4)
-        each = ([self.inner(budget)] for budget in budgets)
-        return np.concatenate([_LOW_RANK.sample(one, np.random.default_rng(seed)) for one in each])
+        inner = [self.inner(budget) for budget in budgets]
+        draws = [_LOW_RANK.sample([budget], np.random.default_rng(seed)) for budget in inner]
+        return np.concatenate(draws)
 
     def inner(self, budget: Budget) -> Budget:
         """The rearranged matrix, at rank 1."""
@@ -218,5 +225,5 @@ def _factor(p: int, q: int, count: int) -> tuple[int, int] | None:
         for c in divisors(q)
         if (a * c) ** 2 <= p * q and a * c + p * q // (a * c) <= count
     )
-    found = min(shapes, default=None)
-    return found and found[2:]
+    smallest = min(shapes, default=None)
+    return smallest and smallest[2:]

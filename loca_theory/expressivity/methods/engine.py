@@ -1,4 +1,4 @@
-"""The ways in which the error of a method is obtained."""
+"""How the error of a method is obtained."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class SeededFit(NamedMethod, ABC):
         """One fit per budget, all from the same random numbers."""
         seed, energy = _seed(rng), squared_norm(matrix)
         fits = (self.fit(matrix, budget, np.random.default_rng(seed)) for budget in budgets)
-        return np.array([energy - squared_norm(matrix - found) for found in fits])
+        return np.array([energy - squared_norm(matrix - fit) for fit in fits])
 
 
 class FittedFactors(SeededFit, ABC):
@@ -64,12 +64,12 @@ class FittedFactors(SeededFit, ABC):
 def best_round(matrix: Tensor, rounds: Iterator[Tensor]) -> Tensor:
     """The best approximation of a matrix, until a round gains too little."""
     best, energy = matrix.new_zeros(matrix.shape), squared_norm(matrix)
-    least = energy
-    for found in islice(rounds, _ROUNDS):
-        before, error = least, squared_norm(matrix - found)
-        if error < least:
-            best, least = found, error
-        if before - least <= _TOLERANCE * energy:
+    smallest = energy
+    for candidate in islice(rounds, _ROUNDS):
+        before, error = smallest, squared_norm(matrix - candidate)
+        if error < smallest:
+            best, smallest = candidate, error
+        if before - smallest <= _TOLERANCE * energy:
             break
     return best
 
@@ -82,10 +82,11 @@ class TwoProducts(FittedFactors, ABC):
         rank = budget.random_coefficients // (2 * (budget.p + budget.q))
         if rank:
             return rank
-        least = 2 * (budget.p + budget.q)
-        msg = f"{self.name} needs two products of rank 1, which cost {least} numbers; r = "
-        msg += f"{budget.r} pays for {budget.random_coefficients}, so choose a larger r"
-        raise InvalidArgumentError(msg)
+        cost = 2 * (budget.p + budget.q)
+        raise InvalidArgumentError(
+            f"{self.name} needs two products of rank 1, which cost {cost} numbers; r = "
+            f"{budget.r} pays for {budget.random_coefficients}, so choose a larger r"
+        )
 
     def parameters(self, budget: Budget) -> int:
         """Four factors."""
@@ -126,8 +127,10 @@ class ScaledRandomBases(FittedFactors):
         """The rank s of each basis."""
         d, count = min(budget.p, budget.q), budget.random_coefficients
         if 2 * d > count:
-            msg = f"{self.name} needs at least {2 * d} numbers; r = {budget.r} pays for "
-            raise InvalidArgumentError(msg + f"{count}, so choose a larger r")
+            raise InvalidArgumentError(
+                f"{self.name} needs at least {2 * d} numbers; r = {budget.r} pays for "
+                f"{count}, so choose a larger r"
+            )
         return next(s for s in range(1, d + 1) if -(-d // s) * (s + d) <= count)
 
     def parameters(self, budget: Budget) -> int:
@@ -155,13 +158,16 @@ class ScaledRandomBases(FittedFactors):
             weights = _solved(gram * (rows @ rows.T), (projected * rows).sum(dim=1))
             rows = frozen * weights[:, None]
             # One system per column j: the Gram matrix of the vectors B_n Λ_n a_j.
-            half = torch.einsum("nkml,mlj->nkmj", gram.unflatten(0, (count, s)).unflatten(
-                2, (count, s)), rows.unflatten(0, (count, s)))  # fmt: skip
+            half = torch.einsum(
+                "nkml,mlj->nkmj",
+                gram.unflatten(0, (count, s)).unflatten(2, (count, s)),
+                rows.unflatten(0, (count, s)),
+            )
             grams = torch.einsum("nkj,nkmj->jnm", rows.unflatten(0, (count, s)), half)
             right = (projected * rows).unflatten(0, (count, s)).sum(dim=1).T
             scales = _solved(grams, right).T
-            found = bases @ (rows * scales.repeat_interleave(s, dim=0))
-            yield found.T if is_wide else found
+            product = bases @ (rows * scales.repeat_interleave(s, dim=0))
+            yield product.T if is_wide else product
 
 
 def _seed(rng: OptionalRng) -> NDArray[np.int64]:

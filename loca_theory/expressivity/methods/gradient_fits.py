@@ -50,10 +50,10 @@ class FrozenFactors(FittedFactors):
     """VeRA: two diagonals with frozen random factors."""
 
     def rank(self, budget: Budget) -> int:
-        """The inner rank s: what the budget pays for, in large matrices less; at least LoRA's r."""
+        """The inner rank s that the budget pays for, lower in large matrices; at least LoRA's r."""
         p, q = budget.p, budget.q
-        most = min(_MOST_PRODUCTS // (p * q), _MOST_ENTRIES // (p + q))
-        return max(budget.r, min(budget.random_coefficients - p, most))
+        limit = min(_MOST_PRODUCTS // (p * q), _MOST_ENTRIES // (p + q))
+        return max(budget.r, min(budget.random_coefficients - p, limit))
 
     def parameters(self, budget: Budget) -> int:
         """The two diagonals, p + s numbers."""
@@ -111,9 +111,11 @@ class VectorBank(FittedFactors):
         bank = count // (length + mixtures)
         if bank >= 2:
             return bank, length, mixtures
-        msg = f"{self.name} needs two vectors of {length} numbers, and weights of both in "
-        msg += f"{mixtures} mixtures; r = {budget.r} pays for {count} numbers, so choose p and q "
-        raise InvalidArgumentError(msg + f"with a common divisor near {math.sqrt(count):.0f}")
+        raise InvalidArgumentError(
+            f"{self.name} needs two vectors of {length} numbers, and weights of both in "
+            f"{mixtures} mixtures; r = {budget.r} pays for {count} numbers, so choose p and q "
+            f"with a common divisor near {math.sqrt(count):.0f}"
+        )
 
     def parameters(self, budget: Budget) -> int:
         """The bank, and the weights of all its vectors in every mixture."""

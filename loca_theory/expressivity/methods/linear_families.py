@@ -94,14 +94,15 @@ class BlockCirculant(LinearFamily):
         existing = [b for b in divisors(math.gcd(p, q)) if p * q <= b * budget.random_coefficients]
         if self.block_size in existing or (self.block_size is None and existing):
             return self.block_size or existing[0]
-        least = -(-p * q // budget.random_coefficients)
-        msg = f"{self.name} needs a block size that divides {p} and {q} and is at least "
-        msg += f"{least} at r = {budget.r}: "
-        msg += f"choose from {', '.join(map(str, existing))}" if existing else ""
-        if not existing:
-            common = ", ".join(map(str, divisors(math.gcd(p, q))))
-            msg += f"the common divisors are {common}; raise r, or choose another shape"
-        raise InvalidArgumentError(msg)
+        smallest = -(-p * q // budget.random_coefficients)
+        common = ", ".join(map(str, divisors(math.gcd(p, q))))
+        way_out = f"the common divisors are {common}; raise r, or choose another shape"
+        if existing:
+            way_out = f"choose from {', '.join(map(str, existing))}"
+        raise InvalidArgumentError(
+            f"{self.name} needs a block size that divides {p} and {q} and is at least {smallest} "
+            f"at r = {budget.r}: {way_out}"
+        )
 
     def approximate(self, matrix: Tensor, budget: Budget, rng: OptionalRng = None) -> Tensor:
         """The mean over each wrapped diagonal of each block."""
@@ -148,7 +149,7 @@ class RepeatedColumns(LinearFamily):
 
 
 def blocks_of(matrix: Tensor, rows: int, columns: int) -> Tensor:
-    """Blocks of so many rows and columns, shape (p/rows, q/columns, rows, columns)."""
+    """Blocks of a number of rows and columns, shape (p/rows, q/columns, rows, columns)."""
     return matrix.unflatten(0, (-1, rows)).unflatten(2, (-1, columns)).transpose(1, 2)
 
 

@@ -68,14 +68,17 @@ class Method:
         Raises:
             InvalidArgumentError: this method does not approximate matrices.
         """
-        msg = f"{self.name} is only a formula for the error and cannot approximate a "
-        msg += "matrix; use another method, or define approximate(matrix, budget, rng) in your own"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{self.name} is only a formula for the error and cannot approximate a "
+            "matrix; use another method, or define approximate(matrix, budget, rng) in your own"
+        )
 
     def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None) -> Array:
         """‖W‖² − ‖W − Ŵ‖² for several budgets, with one draw of the random choices for each."""
-        found = (checked_approximation(self, matrix, budget, rng) for budget in budgets)
-        return squared_norm(matrix) - np.array([squared_norm(matrix - one) for one in found])
+        approximations = (checked_approximation(self, matrix, budget, rng) for budget in budgets)
+        return squared_norm(matrix) - np.array(
+            [squared_norm(matrix - approximation) for approximation in approximations]
+        )
 
     def mean_retained_energies(
         self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None
@@ -107,8 +110,7 @@ class Method:
         Raises:
             InvalidArgumentError: the law is not known.
         """
-        msg = f'{self.name} has no reduced sampler; use sampler="dense"'
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f'{self.name} has no reduced sampler; use sampler="dense"')
 
     def check_budget(self, budget: Budget) -> None:
         """Check that the method exists at this shape and budget.
@@ -162,12 +164,12 @@ class Method:
         """The engines that can evaluate this method at a budget; none where it does not exist."""
         if not self.exists(budget):
             return frozenset()
-        known = {
+        has = {
             Engine.EXACT: self.defines("expected_errors"),
             Engine.ASYMPTOTIC: self.defines("limit"),
             Engine.MONTE_CARLO: self.defines("sample") or self.can_approximate,
         }
-        return frozenset(engine for engine, is_known in known.items() if is_known)
+        return frozenset(engine for engine, is_known in has.items() if is_known)
 
     @property
     def can_approximate(self) -> bool:
@@ -179,11 +181,12 @@ class Method:
         return getattr(type(self), function) is not getattr(Method, function)
 
     def _engine_error(self, engine: Engine, budget: Budget) -> InvalidArgumentError:
-        what = "exact value" if engine is Engine.EXACT else "known limit"
-        others = sorted(self.engines(budget), reverse=True)
-        way_out = " or ".join(f'engine="{one}"' for one in others) or "another method"
-        msg = f"{self.name} has no {what} at {budget.p}x{budget.q}, rank {budget.r}; "
-        return InvalidArgumentError(f"{msg}use {way_out}")
+        missing = "exact value" if engine is Engine.EXACT else "known limit"
+        engines = sorted(self.engines(budget), reverse=True)
+        way_out = " or ".join(f'engine="{other}"' for other in engines) or "another method"
+        return InvalidArgumentError(
+            f"{self.name} has no {missing} at {budget.p}x{budget.q}, rank {budget.r}; use {way_out}"
+        )
 
 
 def checked_approximation(
@@ -192,20 +195,21 @@ def checked_approximation(
     """Call :meth:`Method.approximate`, and return Ŵ in the matrix's type, on its device."""
     import torch
 
-    found = called(method, "approximate", matrix, budget, rng)
-    wanted, what = f"a tensor of shape {tuple(matrix.shape)}", ""
-    if not isinstance(found, torch.Tensor):
-        is_array = isinstance(found, np.ndarray)
-        what = "an ndarray; use torch.from_numpy" if is_array else type(found).__name__
-    elif found.shape != matrix.shape:
-        what = str(tuple(found.shape))
-    elif found.is_complex() or not found.isfinite().all():
-        wanted = "real, finite entries"
-        what = "complex numbers" if found.is_complex() else "NaN or infinite entries"
-    if what:
-        msg = f"{method.name}.approximate must return {wanted}, not {what}"
-        raise InvalidArgumentError(msg)
-    return found.to(matrix)
+    answer = called(method, "approximate", matrix, budget, rng)
+    requirement, description = f"a tensor of shape {tuple(matrix.shape)}", ""
+    if not isinstance(answer, torch.Tensor):
+        is_array = isinstance(answer, np.ndarray)
+        description = "an ndarray; use torch.from_numpy" if is_array else type(answer).__name__
+    elif answer.shape != matrix.shape:
+        description = str(tuple(answer.shape))
+    elif answer.is_complex() or not answer.isfinite().all():
+        requirement = "real, finite entries"
+        description = "complex numbers" if answer.is_complex() else "NaN or infinite entries"
+    if description:
+        raise InvalidArgumentError(
+            f"{method.name}.approximate must return {requirement}, not {description}"
+        )
+    return answer.to(matrix)
 
 
 def called(method: Method, function: str, *arguments: Any) -> Any:
@@ -221,12 +225,13 @@ def called(method: Method, function: str, *arguments: Any) -> Any:
             if is_out_of_memory(error):
                 raise
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        msg = f"{method.name}.{function} failed ({reason})"
         is_of_call = error.__traceback__ and not error.__traceback__.tb_next
         if is_of_call and isinstance(error, TypeError):
             names = list(inspect.signature(getattr(Method, function)).parameters)[1:]
-            msg = f"{method.name}.{function} must take ({', '.join(names)}): {reason}"
-        raise InvalidArgumentError(msg) from error
+            raise InvalidArgumentError(
+                f"{method.name}.{function} must take ({', '.join(names)}): {reason}"
+            ) from error
+        raise InvalidArgumentError(f"{method.name}.{function} failed ({reason})") from error
 
 
 @dataclass(frozen=True)

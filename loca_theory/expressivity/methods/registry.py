@@ -1,4 +1,4 @@
-"""The methods of the package, and functions that find methods by name."""
+"""Functions that find methods by name."""
 
 from __future__ import annotations
 
@@ -8,132 +8,9 @@ from loca_theory._arguments import as_tuple
 from loca_theory._lookup import definition, find, named_object
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.methods import bounds
-from loca_theory.expressivity.methods.block_low_rank import (
-    BlockDiagonalFactor,
-    BlockLowRank,
-    Kronecker,
-)
-from loca_theory.expressivity.methods.bounds import Bound
-from loca_theory.expressivity.methods.coordinates.bases import (
-    COSINE,
-    ENTRIES,
-    FOURIER,
-    HAAR,
-    HADAMARD,
-    HARTLEY,
-)
-from loca_theory.expressivity.methods.coordinates.columns import AlignedColumns
-from loca_theory.expressivity.methods.coordinates.groups import (
-    GroupedSelection,
-    GroupedSubspace,
-    bands,
-    rows,
-)
-from loca_theory.expressivity.methods.coordinates.selection import LocationSelection, Selection
-from loca_theory.expressivity.methods.coordinates.shared import PaddedWavelet, RandomCosines
-from loca_theory.expressivity.methods.coordinates.subspace import (
-    LargestWeights,
-    RandomLocations,
-    Subspace,
-)
-from loca_theory.expressivity.methods.fitted import (
-    HadamardOfLowRank,
-    ScaledRandomBases,
-)
-from loca_theory.expressivity.methods.frozen_frames import (
-    FrozenFrames,
-    MinorVectors,
-    RandomCores,
-    TrainedLeft,
-)
-from loca_theory.expressivity.methods.gradient_fits import (
-    FrozenFactors,
-    RepeatedNumbers,
-    VectorBank,
-)
-from loca_theory.expressivity.methods.linear_families import (
-    BlockCirculant,
-    RepeatedColumns,
-)
-from loca_theory.expressivity.methods.low_rank import ColumnNormalised, LowRank
+from loca_theory.expressivity.methods.catalogue import METHODS
 from loca_theory.expressivity.methods.method import Method
 from loca_theory.expressivity.methods.names import DEFAULT_NAMES, known_name
-from loca_theory.expressivity.methods.pretrained import HadamardOfWeights, SumWithWeights
-from loca_theory.expressivity.methods.rotations import (
-    BlockRotation,
-    PairRotation,
-    PrincipalRotation,
-    Reflections,
-    ScaledBlockRotation,
-)
-
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        LowRank("LoRA", "LoRA, best rank-r approximation", "arXiv:2106.09685"),
-        Bound("printed line", "random locations, the paper's line 1 - N0/pq",
-              error=bounds.printed_line),
-        RandomLocations("random Fourier", "Fourier, random locations"),
-        Subspace("random DCT", "DCT, random locations", basis=COSINE, scaling=1.0),
-        RandomCosines("FourierFT", "real coefficients, random locations, full spectrum",
-                      "arXiv:2405.03003", scaling=150.0),
-        Bound("upper bound", "upper bound on the error of Fourier pairs",
-              error=bounds.upper_bound, large=bounds.limit_of_bounds),
-        LocationSelection("Fourier pairs", "Fourier, best locations"),
-        Bound("lower bound", "lower bound on the error of Fourier pairs",
-              error=bounds.lower_bound, large=bounds.limit_of_bounds),
-        Selection("Fourier", "Fourier, best single coefficients", basis=FOURIER),
-        Selection("LoCA", "DCT, best coefficients (LoCA's target)", "arXiv:2502.06820",
-                  basis=COSINE, scaling=1.0),
-        Selection("entries", "the largest entries of the matrix itself", basis=ENTRIES),
-        Bound("rate-distortion", "rate-distortion bound at LoRA's stored bits",
-              error=bounds.rate_distortion),
-        ColumnNormalised("DoRA", "column magnitudes times a rank-r direction", "arXiv:2402.09353"),
-        FrozenFactors("VeRA", "frozen random factors, trained diagonals", "arXiv:2310.11454"),
-        Subspace("WaveFT", "Haar wavelet, random locations", "arXiv:2505.12532", basis=HAAR,
-                 scaling=25.0),
-        PaddedWavelet("WaveFT-PEFT", "as in PEFT: Haar wavelet, odd sides padded",
-                      "arXiv:2505.12532", scaling=25.0),
-        Subspace("SHiRA", "entries, random mask", "arXiv:2406.13175", basis=ENTRIES, scaling=1.0),
-        LargestWeights("Super-Tuning", "entries, those of the largest pretrained weights",
-                       "arXiv:2607.09287", basis=ENTRIES, scaling=1.0),
-        Subspace("SSH", "Hartley, locations chosen without the increment", "arXiv:2502.05539",
-                 basis=HARTLEY),
-        GroupedSubspace("sDCTFT", "DCT, locations in three bands, chosen without the increment",
-                        "arXiv:2410.09103", basis=COSINE, groups=bands),
-        BlockCirculant("C3A", "circulant blocks", "arXiv:2407.19342"),
-        RepeatedColumns("MiSS", "columns that repeat", "arXiv:2409.15371"),
-        TrainedLeft("LoRA-FA", "LoRA with a frozen random A", "arXiv:2308.03303"),
-        MinorVectors("MiCA", "LoRA with B frozen at minor vectors of the weights",
-                     "arXiv:2604.01694"),
-        FrozenFrames("LoRA-XS", "a square core between frozen frames", "arXiv:2405.17604"),
-        RandomCores("TinyLoRA", "random cores between frozen frames", "arXiv:2602.04118"),
-        BlockRotation("OFT", "rotated blocks of inputs, small steps", "arXiv:2306.07280"),
-        ScaledBlockRotation("BOFT", "OFT with scaled outputs, small steps", "arXiv:2311.06243"),
-        Reflections("HRA", "reflections of the inputs, small steps", "arXiv:2405.17484"),
-        PairRotation("RoAd", "rotated pairs of outputs, small steps", "arXiv:2409.00119"),
-        PrincipalRotation("PSOFT", "rotated principal subspace, small steps", "arXiv:2505.11235"),
-        GroupedSelection("QWHA", "Hadamard, best coefficients of each row", "arXiv:2509.17428",
-                         basis=HADAMARD, groups=rows),
-        GroupedSelection("MaCP", "DCT, best coefficients of each of three bands",
-                         "arXiv:2505.23870", basis=COSINE, groups=bands),
-        AlignedColumns("DCT-columns", "DCT columns, the best aligned (Trion's frame)",
-                       "arXiv:2505.17967"),
-        BlockLowRank("GraLoRA", "2x2 blocks of rank r/2", "arXiv:2505.20355"),
-        BlockDiagonalFactor("BD-LoRA", "LoRA with two diagonal blocks in B", "arXiv:2510.23346"),
-        Kronecker("LoKr", "one Kronecker product of full factors", "arXiv:2309.14859"),
-        HadamardOfLowRank("LoHa", "entrywise product of two low-rank matrices", "arXiv:2108.06098"),
-        HadamardOfWeights("HiRA", "low rank times the pretrained weights, entrywise",
-                          "openreview:TwJrTz9cRS"),
-        SumWithWeights("GLoRA", "sum of LoRA's product and HiRA's", "arXiv:2306.07967"),
-        RepeatedNumbers("Uni-LoRA", "low rank of numbers that occur twice", "arXiv:2506.00799"),
-        VectorBank("VB-LoRA", "low rank of mixtures of vectors from a bank", "arXiv:2405.15179"),
-        ScaledRandomBases("RandLoRA", "sum of frozen random bases, trained diagonals",
-                          "arXiv:2502.00987"),
-    )
-}  # fmt: skip
-"""The methods by name, in the order of tables and legends."""
 
 DEFAULT_METHODS = tuple(METHODS[name] for name in DEFAULT_NAMES)
 """The methods which ``simulate`` compares by default: LoRA, LoCA, their rivals and two bounds."""
@@ -146,29 +23,32 @@ def find_method(method: str | Method) -> Method:
     """Find a method by its name or by ``module:attribute``, or check a given one."""
     if isinstance(method, str) and ":" not in method:
         return find("method", known_name(method), METHODS)
-    found, origin = named_object("method", Method, method, _OWN)
-    name = found.name
-    if found is not (known := METHODS.get(known_name(name), found)):
+    candidate, origin = named_object("method", Method, method, _OWN)
+    name = candidate.name
+    if candidate is not (registered := METHODS.get(known_name(name), candidate)):
         # A worker process receives copies of the package's methods.
-        if (type(known), vars(known)) == (type(found), vars(found)):
-            return known
-        msg = f"{origin} has the name {name} of a method of the package; give it another name"
-        raise InvalidArgumentError(msg)
-    if not any(map(found.defines, _FUNCTIONS)):
-        msg = f"{name} defines no function of a method; add approximate(matrix, budget, rng)"
-        raise InvalidArgumentError(msg)
-    return found
+        if (type(registered), vars(registered)) == (type(candidate), vars(candidate)):
+            return registered
+        raise InvalidArgumentError(
+            f"{origin} has the name {name} of a method of the package; give it another name"
+        )
+    if not any(map(candidate.defines, _FUNCTIONS)):
+        raise InvalidArgumentError(
+            f"{name} defines no function of a method; add approximate(matrix, budget, rng)"
+        )
+    return candidate
 
 
 def find_methods(methods: str | Method | Iterable[str | Method]) -> tuple[Method, ...]:
     """Find several methods as :func:`find_method` does."""
-    found = [find_method(one) for one in as_tuple(methods)]
-    names = [method.name for method in found]
+    chosen = [find_method(method) for method in as_tuple(methods)]
+    names = [method.name for method in chosen]
     for name in names:
         if names.count(name) > 1:
-            msg = f"methods names {name} twice; leave one out, or give it another name"
-            raise InvalidArgumentError(msg)
-    return tuple(found)
+            raise InvalidArgumentError(
+                f"methods names {name} twice; leave one out, or give it another name"
+            )
+    return tuple(chosen)
 
 
 def existing_methods(budgets: Iterable[Budget]) -> dict[str, str]:
@@ -177,14 +57,14 @@ def existing_methods(budgets: Iterable[Budget]) -> dict[str, str]:
     Returns:
         For each method, by name, "" if it exists at every budget, and otherwise the reason.
     """
-    found = dict.fromkeys(METHODS, "")
+    reasons = dict.fromkeys(METHODS, "")
     for budget in budgets:
         for name, method in METHODS.items():
             try:
                 method.check_budget(budget)
             except InvalidArgumentError as error:
-                found[name] = found[name] or str(error)
-    return found
+                reasons[name] = reasons[name] or str(error)
+    return reasons
 
 
 def names_of(methods: Iterable[Method]) -> list[str]:
@@ -194,12 +74,16 @@ def names_of(methods: Iterable[Method]) -> list[str]:
 
 def own_titles(methods: Iterable[Method]) -> dict[str, dict[str, str]]:
     """For a manifest: ``titles`` of the methods that are not part of the package, if any."""
-    found = {one.name: one.title for one in methods if one.name not in METHODS and one.title}
-    return {"titles": found} if found else {}
+    titles = {
+        method.name: method.title
+        for method in methods
+        if method.name not in METHODS and method.title
+    }
+    return {"titles": titles} if titles else {}
 
 
 def identity(method: Method) -> str | dict[str, str | None]:
-    """What distinguishes a method from every other: its name, or the definition of a user's own."""
+    """The name of a method of the package, or the name and definition of a user's own method."""
     if method.name in METHODS:
         return method.name
     return {"name": method.name, "definition": definition(method)}

@@ -34,13 +34,14 @@ class BlockRotation(Multiplicative):
 
     def block(self, budget: Budget) -> int:
         """The block size b, which divides q."""
-        most, sizes = budget.random_coefficients, divisors(budget.q)[1:]
-        paid = [b for b in sizes if self.cost(budget, b) <= most]
+        numbers, sizes = budget.random_coefficients, divisors(budget.q)[1:]
+        paid = [b for b in sizes if self.cost(budget, b) <= numbers]
         if paid:
             return paid[-1]
-        msg = f"{self.name} needs a block size of at least 2 that divides q = {budget.q} "
-        msg += f"and that the {most} numbers of r = {budget.r} pay for; choose a larger r or q"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{self.name} needs a block size of at least 2 that divides q = {budget.q} "
+            f"and that the {numbers} numbers of r = {budget.r} pay for; choose a larger r or q"
+        )
 
     def parameters(self, budget: Budget) -> int:
         """As many as in PEFT."""
@@ -104,9 +105,10 @@ class Reflections(Multiplicative):
         count = min(budget.random_coefficients // (2 * budget.q), budget.q)
         if count:
             return count
-        msg = f"{self.name} needs two reflections, which cost {2 * budget.q} numbers; r = "
-        msg += f"{budget.r} pays for {budget.random_coefficients}, so choose a larger r"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{self.name} needs two reflections, which cost {2 * budget.q} numbers; r = "
+            f"{budget.r} pays for {budget.random_coefficients}, so choose a larger r"
+        )
 
     def parameters(self, budget: Budget) -> int:
         """A vector of q numbers per reflection."""
@@ -142,8 +144,9 @@ class PairRotation(Multiplicative):
     def parameters(self, budget: Budget) -> int:
         """An angle and a scale per pair."""
         if budget.p % 2:
-            msg = f"{self.name} pairs the outputs, but p = {budget.p} is odd; "
-            raise InvalidArgumentError(msg + "choose an even p")
+            raise InvalidArgumentError(
+                f"{self.name} pairs the outputs, but p = {budget.p} is odd; choose an even p"
+            )
         return budget.p
 
     def tangent(self, weights: Tensor, budget: Budget, rng: Generator) -> tuple[Tangent, int]:
@@ -169,8 +172,8 @@ class PrincipalRotation(Multiplicative):
 
     def side(self, budget: Budget) -> int:
         """The number s of singular values: the largest with s(s + 3)/2 ≤ N₀, at most min(p, q)."""
-        most = (math.isqrt(9 + 8 * budget.random_coefficients) - 3) // 2
-        return min(most, budget.p, budget.q)
+        largest = (math.isqrt(9 + 8 * budget.random_coefficients) - 3) // 2
+        return min(largest, budget.p, budget.q)
 
     def parameters(self, budget: Budget) -> int:
         """A skew matrix and two scalings."""

@@ -53,7 +53,7 @@ TRACE_MOMENTS = (
 
 
 def _decimals(*digits: int) -> Poly:
-    return Poly([Rational(one, 100_000) for one in reversed(digits)], x, domain=QQ)
+    return Poly([Rational(digit, 100_000) for digit in reversed(digits)], x, domain=QQ)
 
 
 UPPER_THRESHOLD = Rational(17584, 10_000)
@@ -70,9 +70,9 @@ UPPER_FROM, LOWER_FROM = 30, 100
 
 def trace_moment(polynomial: Poly, power: int = 0) -> Poly:
     """E Σ x_i^power P(x_i) / K, as a polynomial in 1/K."""
-    moments = (Poly(one[::-1], x, domain=QQ) for one in TRACE_MOMENTS[power:])
+    moments = (Poly(moment[::-1], x, domain=QQ) for moment in TRACE_MOMENTS[power:])
     coefficients = polynomial.all_coeffs()[::-1]
-    return sum((c * one for c, one in zip(coefficients, moments, strict=False)), Poly(0, x))
+    return sum((c * moment for c, moment in zip(coefficients, moments, strict=False)), Poly(0, x))
 
 
 @lru_cache(maxsize=64)
@@ -93,8 +93,8 @@ def low_rank_at_least(size: int, r: int) -> float:
         return by_projection
     # S(r)/r falls with r; the largest r < K/3 is at least K/3 − 1.
     largest = (size - 1) // 3
-    there = _moment_at(LOWER, 1, size) - 4 * float(STEEPEST) * sqrt(1 / (size / 3 - 1)) / size
-    return max(by_projection, r / largest * there)
+    at_least = _moment_at(LOWER, 1, size) - 4 * float(STEEPEST) * sqrt(1 / (size / 3 - 1)) / size
+    return max(by_projection, r / largest * at_least)
 
 
 def locations_at_least(size: int, r: int) -> float:
@@ -108,8 +108,8 @@ def locations_at_least(size: int, r: int) -> float:
 def locations_at_most(size: int, r: int) -> float:
     """A bound from above on the energy of the best N₂ locations, over K²."""
     half = Budget(size, size, r).half_spectrum
-    chosen, most = 2 * size * r // 3, half.pair_count + half.self_conjugate_count
-    return 2 * chosen * (1 + log(most / chosen)) / size**2
+    chosen, locations = 2 * size * r // 3, half.pair_count + half.self_conjugate_count
+    return 2 * chosen * (1 + log(locations / chosen)) / size**2
 
 
 def coefficients_at_least(size: int, r: int) -> float:
@@ -129,8 +129,9 @@ def proven_gaps(size: int, r: int) -> tuple[float, float, float]:
         that is not positive decides nothing.
     """
     if not 1 <= r <= (size - 1) // 3:
-        msg = f"the theorem is about 1 <= r < K/3, not about r = {r} and K = {size}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"the theorem is about 1 <= r < K/3, not about r = {r} and K = {size}"
+        )
     locations = size**2 / 2 + 2 if size % 2 == 0 else (size**2 + 1) / 2
     return (
         low_rank_at_least(size, r) - size * r / locations,

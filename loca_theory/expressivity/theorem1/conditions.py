@@ -114,8 +114,8 @@ def _tail(lower: Poly, size: int) -> Any:
         total += _enclosed(lower.eval(a) - lower.eval(b)) * probability
     coefficients = enumerate(reversed(lower.all_coeffs()))
     slope = sum(k * abs(c) * Rational(end) ** (k - 1) for k, c in coefficients)
-    rest = _enclosed(slope / (Rational(size, 6) - 1)) * iv.exp(iv.mpf(-size * end) / 6)
-    return size * (total + rest)
+    remainder = _enclosed(slope / (Rational(size, 6) - 1)) * iv.exp(iv.mpf(-size * end) / 6)
+    return size * (total + remainder)
 
 
 def _second() -> Iterator[tuple[str, Any]]:
@@ -146,10 +146,11 @@ def _normal_quantile(fraction: Rational) -> Any:
     """An interval that contains the z with 2(1 − Φ(z)) = fraction."""
     near, width = Rational(float(-special.ndtri(float(fraction) / 2))), Rational(1, 10**9)
     low, high = _enclosed(near - width), _enclosed(near + width)
-    wanted = _enclosed(fraction)
-    if not (_beyond(high) < wanted and wanted < _beyond(low)):
-        msg = f"the enclosure of the quantile at {fraction} failed; use a higher iv.prec"
-        raise ArithmeticError(msg)
+    enclosed = _enclosed(fraction)
+    if not (_beyond(high) < enclosed and enclosed < _beyond(low)):
+        raise ArithmeticError(
+            f"the enclosure of the quantile at {fraction} failed; use a higher iv.prec"
+        )
     return iv.mpf([low.a, high.b])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -24,7 +24,7 @@ THEOREM_1_ORDER = ("random Fourier", "LoRA", "Fourier pairs", "LoCA")
 ORDERING_ACCOUNTINGS = (Accounting.PAPER, Accounting.TRAINABLE, Accounting.DOF, Accounting.BITS)
 """The accountings under which the ordering is compared."""
 
-# The error of R is taken to be at most ten times the difference of two grids. The other errors have
+# The error of LoRA is off by at most ten times the difference of two grids. Other errors have
 # rounding errors only, of at most this size.
 _FACTOR, _ROUNDING = 10.0, 1e-12
 _FINER = 1.25
@@ -43,7 +43,7 @@ class OrderingRow:
         worse_error: Exact relative error of ``worse``.
         better_error: Exact relative error of ``better``.
         bound: Estimated bound on the numerical error of the margin: ten times the difference of two
-            grids for R, plus rounding.
+            grids for LoRA, plus rounding.
     """
 
     K: int
@@ -99,11 +99,11 @@ class Ordering:
         # The largest sizes take longest, so they come first.
         sizes = sorted(set(self.sizes), reverse=True)
         cells = [OrderingCell(size, self.accountings) for size in sizes]
-        found = zip(sizes, runner.run(cells, evaluate), strict=True)
+        results = zip(sizes, runner.run(cells, evaluate), strict=True)
         table = [
-            OrderingRow(size, r, Accounting(accounting), *rest)
-            for size, result in sorted(found, key=lambda one: one[0])
-            for r, accounting, *rest in result["rows"]
+            OrderingRow(**{**row, "accounting": Accounting(row["accounting"])})
+            for _, result in sorted(results, key=lambda pair: pair[0])
+            for row in result["rows"]
         ]
         return OrderingResult(manifest(grid=self.describe(), seed=None), tuple(table))
 
@@ -128,7 +128,7 @@ def evaluate(cell: OrderingCell) -> dict[str, Any]:
     low_rank = 1 - expected_leading_energy(size, size, largest) / size**2
     other = 1 - expected_leading_energy(size, size, largest, refinement=_FINER) / size**2
     bound = _ROUNDING + _FACTOR * float(np.abs(low_rank - other).max())
-    found = []
+    table = []
     for accounting in cell.accountings:
         budgets = [Budget(size, size, r, accounting) for r in range(1, largest + 1)]
         errors = {
@@ -139,5 +139,6 @@ def evaluate(cell: OrderingCell) -> dict[str, Any]:
             # The neighbours in the ordering that differ least, or are most out of order.
             pairs = pairwise((name, float(values[index])) for name, values in errors.items())
             (worse, high), (better, low) = min(pairs, key=lambda pair: pair[0][1] - pair[1][1])
-            found.append([budget.r, accounting, worse, better, high, low, bound])
-    return {"rows": found}
+            row = OrderingRow(size, budget.r, accounting, worse, better, high, low, bound)
+            table.append(asdict(row))
+    return {"rows": table}

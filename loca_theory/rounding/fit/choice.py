@@ -113,21 +113,21 @@ def _steps(
 
     def judged(point: Point) -> tuple[torch.Tensor, float]:
         entries = family.at(point, *where)
-        missed = float((entries - stored)[fine].double().square().sum())
-        return hidden.nearest(entries).sub_(entries).double().square_(), missed
+        held_out = float((entries - stored)[fine].double().square().sum())
+        return hidden.nearest(entries).sub_(entries).double().square_(), held_out
 
-    before, missed = judged(point)
+    before, held_out = judged(point)
     total = float(before.sum())
-    best, least = 0, (missed, total)
+    best, smallest = 0, (held_out, total)
     path = family.path(point, cells, TRIED_STEPS)
     for steps in TRIED_STEPS:
-        after, missed = judged(next(path))
+        after, held_out = judged(next(path))
         distance = float(after.sum())
         difference = before - after
         error = math.sqrt(len(difference)) * float(difference.std(correction=0))
-        if total - distance > _SIGNIFICANT * error and (missed, distance) < least:
-            best, least = steps, (missed, distance)
+        if total - distance > _SIGNIFICANT * error and (held_out, distance) < smallest:
+            best, smallest = steps, (held_out, distance)
         # A long descent does not mend what the first step makes worse.
         if distance > total:
             break
-    return best, least[1]
+    return best, smallest[1]

@@ -68,8 +68,9 @@ def fit_cosines(
     """
     p, q = change.shape
     if not 1 <= whole_number("components", components) <= p * q:
-        msg = f"components must be from 1 to {p * q} for a matrix of shape {(p, q)}, "
-        raise InvalidArgumentError(msg + f"not {components}")
+        raise InvalidArgumentError(
+            f"components must be from 1 to {p * q} for a matrix of shape {(p, q)}, not {components}"
+        )
     spectrum = dct2(change).reshape(-1)
     chosen = _largest(spectrum, components)
     values = spectrum[chosen]

@@ -49,32 +49,38 @@ def minimise(
 
     Unless it is patient, it ends as well where the distance has hardly fallen.
     """
-    here = evaluate(x)
+    current = evaluate(x)
     changes: list[tuple[torch.Tensor, torch.Tensor]] = []
     values = list[float]()
     for step in range(steps):
-        values.append(here.value)
-        has_stalled = step > _FIRST_STEPS and here.value > _STALLED * values[-1 - _WINDOW]
+        values.append(current.value)
+        has_stalled = step > _FIRST_STEPS and current.value > _STALLED * values[-1 - _WINDOW]
         is_stalled = has_stalled and not is_patient
-        if here.value == 0 or is_stalled or (step % _LOOK_EVERY == _LOOK_EVERY - 1 and is_done(x)):
+        if (
+            current.value == 0
+            or is_stalled
+            or (step % _LOOK_EVERY == _LOOK_EVERY - 1 and is_done(x))
+        ):
             break
-        direction = _direction(here, changes)
-        ahead, there = _search(evaluate, x, here, direction)
-        if there.value >= here.value:
+        direction = _direction(current, changes)
+        ahead, new = _search(evaluate, x, current, direction)
+        if new.value >= current.value:
             if not changes:
                 break
             changes = []
             continue
-        moved, turned = ahead - x, there.gradient - here.gradient
+        moved, turned = ahead - x, new.gradient - current.gradient
         if float(moved.dot(turned)) > 0:
             changes = [*changes[1 - _MEMORY :], (moved, turned)]
-        x, here = ahead, there
+        x, current = ahead, new
     return x
 
 
-def _direction(here: Evaluation, changes: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+def _direction(
+    current: Evaluation, changes: list[tuple[torch.Tensor, torch.Tensor]]
+) -> torch.Tensor:
     """The approximate inverse Hessian times the gradient."""
-    direction = here.gradient.clone()
+    direction = current.gradient.clone()
     weights = list[torch.Tensor]()
     for moved, turned in reversed(changes):
         weights.append(moved.dot(direction) / turned.dot(moved))
@@ -84,7 +90,7 @@ def _direction(here: Evaluation, changes: list[tuple[torch.Tensor, torch.Tensor]
         direction *= moved.dot(turned) / turned.dot(turned)
     else:
         # Outside of the cells, the distance is a square of curvature 1.
-        direction *= 0.5 / max(here.outside, 1e-3)
+        direction *= 0.5 / max(current.outside, 1e-3)
     for (moved, turned), weight in zip(changes, reversed(weights), strict=True):
         direction += moved * (weight - turned.dot(direction) / turned.dot(moved))
     return direction
@@ -93,16 +99,16 @@ def _direction(here: Evaluation, changes: list[tuple[torch.Tensor, torch.Tensor]
 def _search(
     evaluate: Callable[[torch.Tensor], Evaluation],
     x: torch.Tensor,
-    here: Evaluation,
+    current: Evaluation,
     direction: torch.Tensor,
 ) -> tuple[torch.Tensor, Evaluation]:
     """A point against the direction at which the distance is smaller, or the last one tried."""
-    length, slope = 1.0, -float(direction.dot(here.gradient))
+    length, slope = 1.0, -float(direction.dot(current.gradient))
     while True:
         ahead = x - length * direction
-        there = evaluate(ahead)
-        is_lower = there.value <= here.value + _DECREASE * length * slope
+        new = evaluate(ahead)
+        is_lower = new.value <= current.value + _DECREASE * length * slope
         if is_lower or length < _SHORTEST:
-            return ahead, there
-        excess = 2 * (there.value - here.value - slope * length)
+            return ahead, new
+        excess = 2 * (new.value - current.value - slope * length)
         length = max(0.1 * length, min(0.5 * length, -slope * length**2 / excess))

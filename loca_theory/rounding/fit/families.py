@@ -19,7 +19,7 @@ from loca_theory.transforms import dct2
 _TOLERANCE = 1e-3
 # Entries of a product that are computed at a time.
 _ENTRIES = 2**18
-# The locations of cosine components are chosen anew after so many steps.
+# Steps after which the locations of cosine components are chosen anew.
 _TURN = 8
 
 Point = tuple[torch.Tensor, torch.Tensor]

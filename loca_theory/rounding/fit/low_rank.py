@@ -25,11 +25,11 @@ from loca_theory.rounding.fit.descent import Evaluation, minimise
 
 # Rows of a block that stays in the cache with its cells, and on a GPU.
 _ROWS, _ROWS_ON_A_GPU = 64, 4096
-# Whether a fit is done is looked at in about so many entries.
+# About the number of entries in which a fit is checked to be done.
 _LOOKED_AT = 2**19
 # The error of the rounding in d is far larger than what the start misses.
 _TOLERANCE = 1e-3
-# The fraction outside is estimated from every so many columns.
+# The fraction outside is estimated from one column in this many.
 _EVERY = 16
 ENOUGH = 1e-4
 """A fit ends when at most this fraction of the entries is outside."""
@@ -83,19 +83,21 @@ def fit_low_rank(
         InvalidArgumentError: r is not between 1 and min(p, q).
     """
     if not 1 <= whole_number("rank", rank) <= min(change.shape):
-        msg = f"rank must be from 1 to {min(change.shape)} for a matrix of shape "
-        raise InvalidArgumentError(msg + f"{tuple(change.shape)}, not {rank}")
+        raise InvalidArgumentError(
+            f"rank must be from 1 to {min(change.shape)} for a matrix of shape "
+            f"{tuple(change.shape)}, not {rank}"
+        )
     start = truncated_svd(change, rank, tolerance=_TOLERANCE)
     root = start.s.sqrt()
     b, a = start.u * root, root[:, None] * start.vh
     if steps:
         distance = LowRankDistance(cells, root.clamp(min=float(root.max()) * 1e-6))
-        every = max(1, change.numel() // _LOOKED_AT)
-        sample = RoundingCells(cells.low[::every], cells.high[::every])
+        stride = max(1, change.numel() // _LOOKED_AT)
+        sample = RoundingCells(cells.low[::stride], cells.high[::stride])
 
         def is_done(x: torch.Tensor) -> bool:
             b, a = distance.split(x)
-            return fraction_inside(b[::every], a, sample) > 1 - ENOUGH
+            return fraction_inside(b[::stride], a, sample) > 1 - ENOUGH
 
         x = minimise(
             distance.evaluate,

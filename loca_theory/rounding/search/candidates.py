@@ -71,7 +71,7 @@ class Candidate:
         return self._held_out(fit)
 
     def _is_not_rounding(self, fit: LowRankFit) -> bool:
-        """Whether the widest cells allow something else than a further rounding.
+        """Whether the widest cells allow something other than a further rounding.
 
         One of those leaves entries outside of the exact cells, and does not scale rows.
         """
@@ -123,8 +123,8 @@ class Candidate:
 def best_claim(claims: list[RankClaim]) -> RankClaim:
     """The claim of smallest rank; of equal ranks the first that no other is clearly better than."""
     smallest = min(claim.fit.rank for claim in claims)
-    best, *others = (claim for claim in claims if claim.fit.rank == smallest)
-    for claim in others:
+    best, *other_claims = (claim for claim in claims if claim.fit.rank == smallest)
+    for claim in other_claims:
         merges = [other.candidate.misses(other.fit.inside) for other in (best, claim)]
         margin = _SIGNIFICANT * math.hypot(best.standard_error, claim.standard_error)
         if merges[0].is_clearly_better(merges[1]):

@@ -36,7 +36,7 @@ UNKNOWN_COMPONENTS = 0.125
 """Largest number of components per changed entry at which they are claimed."""
 _BEFORE = 0.75
 _RESOLUTION = 1.02
-# Of the entries outside without a change, so many are inside after a short fit of LoCA.
+# The fraction of the entries outside without a change that are inside after a short fit of LoCA.
 _SHORT_FIT = 0.25
 
 
@@ -108,7 +108,7 @@ def find_components(
 
 
 def _compared(claim: ComponentSearch, pair: Pair) -> ComponentSearch:
-    """The claim, with what each merge by one rounding leaves outside at its size."""
+    """The claim, with the misses of each merge by one rounding at its size."""
     misses = []
     for candidate in pair.candidates()[0]:
         fit = fit_cosines(candidate.change(), candidate.cells(), claim.components or 1)
@@ -118,12 +118,12 @@ def _compared(claim: ComponentSearch, pair: Pair) -> ComponentSearch:
 
 def _claim(candidate: Candidate, pair: Pair, guess: int | None = None) -> ComponentSearch | Outcome:
     """The number of components by a recipe, or why none is claimed."""
-    most = int(UNKNOWN_COMPONENTS * pair.changed)
+    limit = int(UNKNOWN_COMPONENTS * pair.changed)
     change, cells = candidate.change(), candidate.cells()
     visible = max(1, _visible(change))
-    if most < 1 or not _is_promising(change, cells, min(2 * visible, most)):
+    if limit < 1 or not _is_promising(change, cells, min(2 * visible, limit)):
         return Outcome.NOT_OF_FORM
-    fit = _smallest(change, cells, _trials(visible, guess, most))
+    fit = _smallest(change, cells, _trials(visible, guess, limit))
     if fit is None:
         return Outcome.TOO_FEW_CHANGED
     components = len(fit.coefficients)
@@ -160,16 +160,16 @@ def _is_promising(change: torch.Tensor, cells: RoundingCells, components: int) -
     return short.inside - zero >= _SHORT_FIT * (1 - zero)
 
 
-def _trials(visible: int, guess: int | None, most: int) -> Iterator[int]:
+def _trials(visible: int, guess: int | None, limit: int) -> Iterator[int]:
     """Numbers of components to try until one is inside: around a guess, then twice as many each."""
-    count = min(visible, most)
-    if guess is not None and guess < most:
+    count = min(visible, limit)
+    if guess is not None and guess < limit:
         yield from (max(1, int(guess / _RESOLUTION)), guess)
         count = int(guess * _RESOLUTION) + 1
-    while count < most:
+    while count < limit:
         yield count
         count *= 2
-    yield most
+    yield limit
 
 
 def _smallest(

@@ -1,4 +1,4 @@
-"""What a search in rounding cells comes to, and what it may begin with."""
+"""The outcome of a search in rounding cells, and a guess to begin it with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from loca_theory.rounding.cells import Recipe
 
 
 class Outcome(StrEnum):
-    """What the search for a rank, or for a number of components, came to."""
+    """The outcome of a search for a rank, or for a number of components."""
 
     FOUND = "found"
     NOT_OF_FORM = "not of this form"
@@ -24,7 +24,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Guess:
-    """What was found of a similar matrix, such as the same weight of another layer.
+    """The form of a similar matrix, such as the same weight of another layer.
 
     A search tries it first, and holds it to the rules for any claim.
 

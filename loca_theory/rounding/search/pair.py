@@ -12,7 +12,7 @@ from loca_theory.rounding.formats import Format
 from loca_theory.rounding.search.candidates import Candidate
 from loca_theory.sweeps import generator
 
-# Of sides above twice this number, so many rows or columns are searched.
+# Sides above twice this number are searched in this many rows or columns.
 _SEARCHED = 1024
 # Changed entries per row from which a row without any is unchanged, and not so by chance.
 _PER_ROW = 20
@@ -47,8 +47,10 @@ class Pair:
         rounded = base if form.holds(base) else form.round(base.double())
         changed = int((rounded != tuned).count_nonzero())
         if not changed:
-            msg = f"no entry changed between base and tuned, both rounded to {form.name}; "
-            raise InvalidArgumentError(msg + "pass the fine-tune of this base")
+            raise InvalidArgumentError(
+                f"no entry changed between base and tuned, both rounded to {form.name}; "
+                "pass the fine-tune of this base"
+            )
         return cls(base, rounded, tuned, form, changed)
 
     @property
@@ -103,12 +105,12 @@ class Pair:
         return self.at(rows, columns)
 
     def candidate(self, recipe: Recipe, *, rounded: bool) -> Candidate:
-        """What may have led to the fine-tune, by a recipe."""
+        """A candidate for what led to the fine-tune, by a recipe."""
         base = self.rounded if rounded else self.base
         return Candidate(base, self.tuned, self.form, recipe, rounded)
 
     def candidates(self) -> tuple[list[Candidate], list[Candidate]]:
-        """All that may have led to the fine-tune, with narrow cells and with wide ones."""
+        """The candidates for what led to the fine-tune, with narrow cells and with wide ones."""
         bases = [False, True] if self.is_wide() else [False]
         narrow = [
             self.candidate(recipe, rounded=rounded)

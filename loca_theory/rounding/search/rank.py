@@ -95,13 +95,13 @@ def find_rank(base: torch.Tensor, tuned: torch.Tensor, *, guess: Guess | None = 
     Raises:
         InvalidArgumentError: as :func:`pair_format`, or no entry changed.
     """
-    whole = Pair.of(base, tuned)
-    rows, columns = whole.changed_sides()
-    pair = whole.at(rows, columns)
+    full = Pair.of(base, tuned)
+    rows, columns = full.changed_sides()
+    pair = full.at(rows, columns)
     result = _searched(pair, guess)
-    if result.fit is not None and pair is not whole:
-        result = replace(result, fit=_enlarged(result.fit, whole, rows, columns))
-    return replace(result, changed=whole.fraction_changed)
+    if result.fit is not None and pair is not full:
+        result = replace(result, fit=_enlarged(result.fit, full, rows, columns))
+    return replace(result, changed=full.fraction_changed)
 
 
 def _searched(pair: Pair, guess: Guess | None) -> RankSearch:
@@ -121,7 +121,7 @@ def _searched(pair: Pair, guess: Guess | None) -> RankSearch:
 
 
 def _confirmed(pair: Pair, guess: Guess) -> RankSearch | None:
-    """The claim that a guess is of; None if it does not hold."""
+    """The search that confirms a guess; None if the guess does not hold."""
     if guess.size > UNKNOWNS[guess.recipe] * pair.changed_per_unknown:
         return None
     candidate = pair.candidate(guess.recipe, rounded=guess.base_was_rounded and pair.is_wide())
@@ -141,7 +141,7 @@ def _confirmed(pair: Pair, guess: Guess) -> RankSearch | None:
 def _compared(
     claim: RankClaim, pair: Pair, fits: dict[tuple[Recipe, bool, int], LowRankFit]
 ) -> tuple[Misses, ...]:
-    """What each merge by one rounding leaves outside at the rank of a claim."""
+    """The misses of each merge with one rounding, at the rank of a claim."""
     rank, claimed = claim.fit.rank, claim.candidate
     fits[claimed.recipe, claimed.base_was_rounded, rank] = claim.fit
     misses = []
@@ -152,11 +152,9 @@ def _compared(
     return tuple(misses)
 
 
-def _enlarged(
-    fit: LowRankFit, whole: Pair, rows: torch.Tensor, columns: torch.Tensor
-) -> LowRankFit:
+def _enlarged(fit: LowRankFit, full: Pair, rows: torch.Tensor, columns: torch.Tensor) -> LowRankFit:
     """The fit of some rows and columns, with zeros in all others, which are in their cells."""
-    p, q = whole.tuned.shape
+    p, q = full.tuned.shape
     b, a = fit.b.new_zeros(p, fit.rank), fit.a.new_zeros(fit.rank, q)
     b[rows], a[:, columns] = fit.b, fit.a
     outside = (1 - fit.inside) * len(rows) * len(columns) / (p * q)
@@ -184,10 +182,10 @@ def _search(pair: Pair) -> RankSearch:
             if believed:
                 return _chosen(best_claim(believed), pair, fits)
             outcome = Outcome.NOT_BELIEVED if any(claims) else outcome
-            more = max(count_signals(candidate.gap(fit)) for candidate, fit in fits)
-            if not more and max(fit.inside for _, fit in fits) <= _NEARLY:
+            signals = max(count_signals(candidate.gap(fit)) for candidate, fit in fits)
+            if not signals and max(fit.inside for _, fit in fits) <= _NEARLY:
                 break
-            rank += more or 1
+            rank += signals or 1
     return RankSearch(outcome, form, changed)
 
 
@@ -208,11 +206,11 @@ def _in_narrow_cells(narrow: list[Candidate], rank: int, pair: Pair) -> list[Ran
 
 
 def _chosen(claim: RankClaim, pair: Pair, fits: list[tuple[Candidate, LowRankFit]]) -> RankSearch:
-    """The result of a claim, beside what other merges by one rounding leave outside."""
+    """The result of a claim, with the misses of other merges by one rounding."""
     if claim.candidate.recipe is Recipe.ROUNDED_TWICE:
         return _result(claim, pair)
-    known = {(c.recipe, c.base_was_rounded, fit.rank): fit for c, fit in fits}
-    return replace(_result(claim, pair), misses=_compared(claim, pair, known))
+    fitted = {(c.recipe, c.base_was_rounded, fit.rank): fit for c, fit in fits}
+    return replace(_result(claim, pair), misses=_compared(claim, pair, fitted))
 
 
 def _result(claim: RankClaim, pair: Pair) -> RankSearch:

@@ -47,7 +47,7 @@ class Misses:
 
 
 def best_merge(misses: Sequence[Misses]) -> Misses | None:
-    """The first of some merges that none is clearly better than; None of none."""
+    """The first of some merges than which no other is clearly better; None if there are none."""
     if not misses:
         return None
     fewest = min(misses, key=lambda merge: merge.outside)

@@ -18,13 +18,13 @@ _PASSES = 4
 _ROWS, _TINY = 256, 1e-300
 
 
-def count_signals(matrix: torch.Tensor, most: int = 96) -> int:
+def count_signals(matrix: torch.Tensor, limit: int = 96) -> int:
     """Number of singular values above 1.02 times the largest of the matrix with random signs.
 
     Args:
         matrix: Float32 entries, shape (p, q); its signs are changed during the computation, and
             restored.
-        most: Larger counts are not told apart from this one.
+        limit: Larger counts are not told apart from this one.
 
     Returns:
         The count. Values near the edge are computed a little too small, so it may miss them.
@@ -36,7 +36,7 @@ def count_signals(matrix: torch.Tensor, most: int = 96) -> int:
     matrix.mul_(signs)
     edge = float(_leading(matrix, _EDGE_COLUMNS, _EDGE_PASSES, source)[0])
     matrix.mul_(signs)
-    values = _leading(matrix, min(most, *size), _PASSES, source)
+    values = _leading(matrix, min(limit, *size), _PASSES, source)
     return int((values > _ABOVE * edge).count_nonzero())
 
 

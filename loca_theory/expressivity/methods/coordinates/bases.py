@@ -139,13 +139,13 @@ class Hadamard(SelfInverse):
         import torch
 
         q = matrix.shape[1]
-        width, whole = 1, q & -q
-        while width < whole:
+        width, power = 1, q & -q
+        while width < power:
             pairs = matrix.unflatten(1, (-1, 2, width))
             first, second = pairs[:, :, 0], pairs[:, :, 1]
             matrix = torch.stack([first + second, first - second], dim=2).flatten(1)
             width *= 2
-        return (matrix / whole**0.5).flatten()
+        return (matrix / power**0.5).flatten()
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,8 @@ class AlignedColumns(NamedMethod):
 
     def stored_bits(self, budget: Budget) -> float:
         """The numbers, and the index of each column."""
-        each = budget.p * budget.value_bits + location_bits(budget.q)
-        return self.count(budget) * each
+        bits_of_column = budget.p * budget.value_bits + location_bits(budget.q)
+        return self.count(budget) * bits_of_column
 
     def approximate(self, matrix: Tensor, budget: Budget, rng: OptionalRng = None) -> Tensor:
         """See :class:`~loca_theory.expressivity.Method`."""

@@ -73,9 +73,9 @@ class CoordinateMethod(NamedMethod, ABC):
 
 def total(energies: Tensor) -> float:
     """Sum of energies: short pieces in their own precision, and these sums in double precision."""
-    whole = len(energies) - len(energies) % _PIECE
-    pieces = energies[:whole].view(-1, _PIECE).sum(dim=1)
-    return float(pieces.double().sum()) + float(energies[whole:].double().sum())
+    end = len(energies) - len(energies) % _PIECE
+    pieces = energies[:end].view(-1, _PIECE).sum(dim=1)
+    return float(pieces.double().sum()) + float(energies[end:].double().sum())
 
 
 def prefix_sums(values: Array, counts: Sequence[int]) -> Array:

@@ -47,11 +47,11 @@ def bands(p: int, q: int, count: int = 3) -> Indices:
 
 def quotas(sizes: Indices, count: int) -> Indices:
     """Number of coordinates of each group, from the numbers that it has."""
-    found, left = np.zeros_like(sizes), count
+    counts, left = np.zeros_like(sizes), count
     for position, group in enumerate(np.argsort(sizes, kind="stable")):
-        found[group] = min(sizes[group], left // (len(sizes) - position))
-        left -= found[group]
-    return found
+        counts[group] = min(sizes[group], left // (len(sizes) - position))
+        left -= counts[group]
+    return counts
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,12 @@ class GroupedSelection(Selection):
     def mean_sums(self, energies: Tensor, budgets: Budgets) -> Array:
         """Sums of the largest energies of every group."""
         ordered = energies[self._by_group(energies, budgets[0])].double().cpu().numpy()
-        sizes, each = self._quotas(budgets)
+        sizes, counts_of_budgets = self._quotas(budgets)
         sums = np.concatenate([[0.0], np.cumsum(ordered)])
         starts = np.cumsum(sizes) - sizes
-        return np.array([(sums[starts + one] - sums[starts]).sum() for one in each])
+        return np.array(
+            [(sums[starts + counts] - sums[starts]).sum() for counts in counts_of_budgets]
+        )
 
     def expected_errors(self, budgets: Budgets) -> Array:
         """From the expected sums of the largest of χ²_1 variables in every group."""
@@ -95,11 +97,11 @@ class GroupedSelection(Selection):
         return float(self._errors([budget], lambda n, c: n * coefficient_fraction(c / n))[0])
 
     def _errors(self, budgets: Budgets, retained: Callable[[int, int], float]) -> Array:
-        """From what a group retains, by its size and the number that is chosen."""
-        sizes, each = self._quotas(budgets)
+        """From the energy that a group retains, by its size and number of chosen coordinates."""
+        sizes, counts_of_budgets = self._quotas(budgets)
         sums = []
-        for one in each:
-            groups = Counter(zip(sizes.tolist(), one.tolist(), strict=True))
+        for counts in counts_of_budgets:
+            groups = Counter(zip(sizes.tolist(), counts.tolist(), strict=True))
             terms = (times * retained(*group) for group, times in groups.items() if group[0])
             sums.append(sum(terms))
         return 1 - np.array(sums) / (budgets[0].p * budgets[0].q)
@@ -107,15 +109,15 @@ class GroupedSelection(Selection):
     def sample(self, budgets: Budgets, rng: np.random.Generator) -> Array:
         """From the largest χ²_1 variables of every group."""
         n = budgets[0].p * budgets[0].q
-        sizes, each = self._quotas(budgets)
-        most = int(max(one.max() for one in each))
+        sizes, counts_of_budgets = self._quotas(budgets)
+        largest = int(max(counts.max() for counts in counts_of_budgets))
         # A row per order statistic, so that a smaller budget uses the first rows.
-        steps = rng.standard_exponential((most, len(sizes)))
-        steps /= np.maximum(sizes - np.arange(most)[:, None], 1)
+        steps = rng.standard_exponential((largest, len(sizes)))
+        steps /= np.maximum(sizes - np.arange(largest)[:, None], 1)
         values = upper_quantile(-np.expm1(-np.cumsum(steps, axis=0)), 1)
         sums = np.vstack([np.zeros(len(sizes)), np.cumsum(values, axis=0)])
         groups = np.arange(len(sizes))
-        return np.array([1 - sums[one, groups].sum() / n for one in each])
+        return np.array([1 - sums[counts, groups].sum() / n for counts in counts_of_budgets])
 
     def _quotas(self, budgets: Budgets) -> tuple[Indices, list[Indices]]:
         """Sizes of the groups, and the quotas at each budget."""

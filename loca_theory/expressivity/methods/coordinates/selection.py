@@ -148,9 +148,9 @@ class LocationSelection(Selection):
         """From s χ²_1 variables and the largest of m χ²_2 variables."""
         n, half = budgets[0].p * budgets[0].q, budgets[0].half_spectrum
         counts = [self.count(budget) for budget in budgets]
-        own = rng.chisquare(1, half.self_conjugate_count)
+        self_conjugate = rng.chisquare(1, half.self_conjugate_count)
         pairs = _largest(half.pair_count, min(max(counts), half.pair_count), 2, rng)
-        energies = np.sort(np.concatenate([own, pairs]))[::-1][: max(counts)]
+        energies = np.sort(np.concatenate([self_conjugate, pairs]))[::-1][: max(counts)]
         return 1 - prefix_sums(energies, counts) / n
 
 

@@ -52,9 +52,9 @@ class SharedCoordinates(Subspace):
 
     def is_first(self, drawn: Indices, budget: Budget) -> NDArray[np.bool_]:
         """Mark every index that selects a coordinate that no earlier one selects."""
-        found = np.zeros(len(drawn), dtype=bool)
-        found[np.unique(self.labels(drawn, budget), return_index=True)[1]] = True
-        return found
+        is_first = np.zeros(len(drawn), dtype=bool)
+        is_first[np.unique(self.labels(drawn, budget), return_index=True)[1]] = True
+        return is_first
 
     def labels(self, drawn: Indices, budget: Budget) -> Indices:
         """A number for each index, the same for two that select the same coordinate."""
@@ -74,8 +74,8 @@ class SharedCoordinates(Subspace):
 
     def mean_sums(self, energies: Tensor, budgets: Budgets) -> Array:
         """From the energies of the coordinates that one and two indices select."""
-        own, paired = self.selected_energies(energies, budgets[0])
-        return np.array([self._retained(budget, own, paired) for budget in budgets])
+        single, paired = self.selected_energies(energies, budgets[0])
+        return np.array([self._retained(budget, single, paired) for budget in budgets])
 
     def expected_errors(self, budgets: Budgets) -> Array:
         """See the formula of the class."""
@@ -83,10 +83,10 @@ class SharedCoordinates(Subspace):
         sums = [self._retained(budget, float(s), float(m)) for budget in budgets]
         return 1 - np.array(sums) / (budgets[0].p * budgets[0].q)
 
-    def _retained(self, budget: Budget, own: float, paired: float) -> float:
+    def _retained(self, budget: Budget, single: float, paired: float) -> float:
         n, count = budget.p * budget.q, self.count(budget)
         is_hit = 1 - (n - count) * (n - count - 1) / (n * (n - 1)) if n > 1 else 1.0
-        return own * count / n + paired * is_hit
+        return single * count / n + paired * is_hit
 
     def _drawn_energies(self, budget: Budget, count: int, rng: np.random.Generator) -> Array:
         # The indices use a stream of their own, because their number decides how much they consume.
@@ -107,11 +107,11 @@ class RandomCosines(SharedCoordinates):
     def targets(self, budget: Budget) -> Indices:
         """The cosine that each index of the full spectrum selects."""
         p, q, half = budget.p, budget.q, budget.half_spectrum
-        found = np.empty(p * q, dtype=np.int64)
+        targets = np.empty(p * q, dtype=np.int64)
         members = np.concatenate([half.self_conjugate, half.representatives])
-        found[members[:, 0] * q + members[:, 1]] = np.arange(half.location_count)
-        found[(-members[:, 0] % p) * q + (-members[:, 1] % q)] = np.arange(half.location_count)
-        return found
+        targets[members[:, 0] * q + members[:, 1]] = np.arange(half.location_count)
+        targets[(-members[:, 0] % p) * q + (-members[:, 1] % q)] = np.arange(half.location_count)
+        return targets
 
     def selected(self, budget: Budget) -> tuple[int, int]:
         """The self-conjugate entries and the pairs."""
@@ -136,8 +136,8 @@ class RandomCosines(SharedCoordinates):
 
     def limit(self, budget: Budget) -> float:
         """The limit, in which a pair retains half its energy if either of its indices is drawn."""
-        missed = 1 - self.count(budget) / (budget.p * budget.q)
-        return 1 - (1 - missed**2) / 2
+        unselected = 1 - self.count(budget) / (budget.p * budget.q)
+        return 1 - (1 - unselected**2) / 2
 
 
 @dataclass(frozen=True)

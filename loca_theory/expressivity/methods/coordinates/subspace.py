@@ -149,9 +149,9 @@ class RandomLocations(Subspace):
     def _drawn_energies(self, budget: Budget, count: int, rng: np.random.Generator) -> Array:
         half = budget.half_spectrum
         s = half.self_conjugate_count
-        own = rng.chisquare(1, s)
+        self_conjugate = rng.chisquare(1, s)
         positions = rng.choice(half.location_count, s, replace=False)
         energies = 2.0 * rng.standard_exponential(count)
         is_drawn = positions < count
-        energies[positions[is_drawn]] = own[is_drawn]
+        energies[positions[is_drawn]] = self_conjugate[is_drawn]
         return energies
