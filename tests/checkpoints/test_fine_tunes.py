@@ -86,7 +86,8 @@ def test_a_verdict_on_several_counts_them_and_gives_ranges(both):
     assert "retains most of the energy" in first
     assert " of 2 fine-tunes: " in first
     assert f"LoCA (best DCT coefficients) {' to '.join(dict.fromkeys(ends))}" in first
-    assert "of 2 fine-tunes retains most of the change" in both.message
+    assert "the form that retains most is " in both.message
+    assert " of 2 fine-tunes, " in both.message
     lines = repr(both).splitlines()
     (of_two,) = (line.split() for line in lines if line.split()[:2] == ["two", "2"])
     (errors,) = (one.errors for one in both.summary.by_tuned if one.name == "two")

@@ -126,7 +126,7 @@ def test_the_key_says_what_the_names_stand_for(tables):
     simulated = "DoRA, VeRA, LoHa, HiRA, GLoRA, Uni-LoRA, VB-LoRA, RandLoRA"
     assert f"Simulated: {simulated} (3 draws; ±2 standard errors at most ±" in key
     assert "Off the budget: DoRA 112% to 125%, " in key
-    assert "Off the budget" not in draw_errors(tables("sizes")).get_supxlabel()
+    assert "Off the budget" not in draw_errors(tables("sizes")).caption
     assert "(1 draws; no band)" in draw_errors(tables("one draw")).caption
     assert "draws" not in draw_errors(tables("limits alone")).caption
 

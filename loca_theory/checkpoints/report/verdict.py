@@ -89,8 +89,8 @@ def _of_several(summary: Summary) -> tuple[str, float]:
     best = [_best(of_methods) for of_methods in errors]
     retained = [1 - of_methods[key].error for of_methods, key in zip(errors, best, strict=True)]
     counts = [f"{TYPES[key].words} in {count}" for key, count in Counter(best).most_common()]
-    text = f"At the budget of LoRA of rank {r}, {listed(counts)} of {len(errors)} fine-tunes "
-    text += f"retains most of the change, {ends(retained, '.0%')}"
+    text = f"At the budget of LoRA of rank {r}, the form that retains most is {listed(counts)} of "
+    text += f"{counted(len(errors), 'fine-tune')}, {ends(retained, '.0%')} of the change"
     return text, min(retained)
 
 

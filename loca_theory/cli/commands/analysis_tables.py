@@ -73,7 +73,10 @@ def print_analysis(result: Analysis, *, is_full: bool, with_config: bool) -> Non
     if result.matrices and (is_full or len(result.tuned) == 1):
         _print_matrices(out, result, is_full=is_full)
     if off := [f"{name} {text}" for name, text in result.off_budget.items()]:
-        print_note(out, f"Off the budget: {', '.join(off)} of it.")
+        text = f"Off the budget: {', '.join(off)} of it."
+        out.print(text, style="dim", width=text_width(out))
+    if result.bits or result.comparisons:
+        out.print()
     if is_full:
         if len(summary.by_kind) < len(result.matrices):
             _print_totals(out, "kind", (*summary.by_kind, summary.all), result, is_full=True)
@@ -140,7 +143,7 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
     independent = _retained(totals[first], methods, "iid_error")
     cells.append({"matrix": f"independent, r = {first}", **independent})
     Rows(cells).print(out)
-    print_note(out, _TOGETHER * are_several + _INDEPENDENT)
+    out.print(_TOGETHER * are_several + _INDEPENDENT, style="dim", width=text_width(out))
     if is_full:
         texts = _COLUMNS | {column.title: column.about for column in columns}
         print_note(out, "\n".join(f"{title}: {text}" for title, text in texts.items()))

@@ -38,7 +38,7 @@ from loca_theory.cli.running import running
     out="Folder for tables, analyze.html and the results of each finished matrix, from "
     "which an interrupted run continues.  [default: nothing is stored]",
     rare=(
-        *("group", "bits", "subspaces", "max_size", "experts", "epsilon", "accounting"),
+        *("exclude", "group", "bits", "subspaces", "max_size", "experts", "epsilon", "accounting"),
         *("shuffle", "seed", "device"),
     ),
     without=("base", "printed"),
