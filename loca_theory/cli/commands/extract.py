@@ -158,13 +158,15 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
             "same, and the mean Kullback–Leibler divergence in nats."
         )
     if outside := result.changed_outside:
-        modules = list(dict.fromkeys(name.rpartition(".")[0] for name in outside))
-        named = ", ".join(map(printable, modules[:_NAMED]))
-        more = f" and {len(modules) - _NAMED:,} more" if len(modules) > _NAMED else ""
+        # A parameter of the model itself, and not of a module inside it, has no dot.
+        owners = list(dict.fromkeys(name.rpartition(".")[0] or name for name in outside))
+        named = ", ".join(map(printable, owners[:_NAMED]))
+        more = f" and {len(owners) - _NAMED:,} more" if len(owners) > _NAMED else ""
+        modules = [name.rpartition(".")[0] for name in outside if "." in name]
+        how = f"; --save-module {printable(modules[0])} stores one whole" if modules else ""
         out.print(
             f"Not in the adapter, though the fine-tune changed them: {named}{more}. Without them a "
-            "loaded model answers otherwise; "
-            f"--save-module {printable(modules[0])} stores one whole."
+            f"loaded model answers otherwise{how}."
         )
     if result.note:
         out.print(result.note)
