@@ -20,7 +20,7 @@ def each_page_that_runs(*, shell):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def cwd(tmp_path, monkeypatch):
     """An empty folder for the files of a page."""
     monkeypatch.chdir(tmp_path)
 
@@ -32,7 +32,7 @@ trains = pytest.mark.filterwarnings(
 
 @trains
 @each_page_that_runs(shell=False)
-def test_the_python_of_a_page_runs(page, here):
+def test_the_python_of_a_page_runs(page, cwd):
     """Each command of a page takes seconds to start, its Python does not."""
     for block in blocks(page):
         if block.reason is None and not block.is_shell:
@@ -42,7 +42,7 @@ def test_the_python_of_a_page_runs(page, here):
 @pytest.mark.deep
 @trains
 @each_page_that_runs(shell=True)
-def test_the_blocks_of_a_page_run_one_after_the_other(page, here):
+def test_the_blocks_of_a_page_run_one_after_the_other(page, cwd):
     for block in blocks(page):
         if block.reason is None:
             block.example.evaluate()

@@ -85,7 +85,7 @@ def small(monkeypatch):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def cwd(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -94,20 +94,20 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_what_was_computed_is_stored_and_drawn_from(here, small):
+def test_what_was_computed_is_stored_and_drawn_from(cwd, small):
     assert figure("sim_2", STORED).axes[0].get_title("left") == "768 × 768"
-    assert small == names(here) == []
-    figure("sim_1", runner=Runner(here / "points", jobs=1))
-    assert names(here) == ["points"], "written where the runner says, and nowhere else"
+    assert small == names(cwd) == []
+    figure("sim_1", runner=Runner(cwd / "points", jobs=1))
+    assert names(cwd) == ["points"], "written where the runner says, and nowhere else"
     figure("sim_1", out="kept", seed=1, runner=ALONE)
     files = ["sim_1.manifest.json", "sim_1.parquet", "sim_1.pdf", "sim_1.png"]
-    assert names(here / "kept") == files
+    assert names(cwd / "kept") == files
     figure("sim_1", results="kept", out="drawn", seed=1, runner=ALONE)
     assert small == [0, 1]
-    assert names(here / "drawn") == ["sim_1.pdf", "sim_1.png"]
-    for name in names(here / "drawn"):
-        assert (here / "drawn" / name).read_bytes() == (here / "kept" / name).read_bytes()
-    path = here / "kept" / "sim_1.manifest.json"
+    assert names(cwd / "drawn") == ["sim_1.pdf", "sim_1.png"]
+    for name in names(cwd / "drawn"):
+        assert (cwd / "drawn" / name).read_bytes() == (cwd / "kept" / name).read_bytes()
+    path = cwd / "kept" / "sim_1.manifest.json"
     manifest = json.loads(path.read_text())
     assert manifest["grid"] == FIGURES["sim_1"].data.source.describe()
     assert find_drawing("sim_1", "kept", seed=1).source is None
@@ -134,9 +134,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("arguments", "kind", "message"), REFUSED)
-def test_what_cannot_be_drawn_is_refused(here, arguments, kind, message):
+def test_what_cannot_be_drawn_is_refused(cwd, arguments, kind, message):
     for folder in ("a", "b"):
-        store_rows([{"task": "text"}], {}, here / folder, "budgets-summary")
+        store_rows([{"task": "text"}], {}, cwd / folder, "budgets-summary")
     with pytest.raises(kind, match=message):
         figure(*arguments)
-    assert names(here) == ["a", "b"]
+    assert names(cwd) == ["a", "b"]
