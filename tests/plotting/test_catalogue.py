@@ -25,17 +25,19 @@ STORED = Path(__file__).parents[2] / "figures"
 PACKAGE = Path(loca_theory.__file__).parent
 ALONE = Runner(jobs=1)
 SOURCES = {
-    label: one.data.source for label, one in FIGURES.items() if isinstance(one.data, Computed)
+    label: figure.data.source
+    for label, figure in FIGURES.items()
+    if isinstance(figure.data, Computed)
 }
 
 
 def test_they_show_what_the_paper_shows():
-    one, two, toy = (SOURCES[label] for label in ("sim_1", "sim_2", "toy_recovery"))
-    assert one.engines == two.engines == (Engine.EXACT,)
-    assert (one.shapes[0], one.shapes[-1]) == ((100, 100), (300, 300))
-    assert one.ranks == (8, 16, 24, 32)
-    assert two.shapes == ((768, 768), (4096, 4096))
-    assert two.ranks == tuple(range(8, 33))
+    first, second, toy = (SOURCES[label] for label in ("sim_1", "sim_2", "toy_recovery"))
+    assert first.engines == second.engines == (Engine.EXACT,)
+    assert (first.shapes[0], first.shapes[-1]) == ((100, 100), (300, 300))
+    assert first.ranks == (8, 16, 24, 32)
+    assert second.shapes == ((768, 768), (4096, 4096))
+    assert second.ranks == tuple(range(8, 33))
     assert (toy.sizes, toy.components, toy.steps) == ((6,), (3,), 4000)
     for label in ("sim_3", "crossings", "phase"):
         study = SOURCES[label]
@@ -45,7 +47,7 @@ def test_they_show_what_the_paper_shows():
 
 @pytest.mark.parametrize("label", SOURCES)
 def test_what_this_repository_shows_is_drawn_without_computing(label):
-    """Its table is of the settings that the figure asks for."""
+    """Its table has the settings that the figure asks for."""
     assert find_drawing(label, STORED).source is None
 
 
@@ -79,7 +81,7 @@ def small(monkeypatch):
     monkeypatch.setitem(FIGURES, "sim_1", replace(paper, data=replace(paper.data, source=source)))
     runs, run = [], Simulation.run
     monkeypatch.setattr(
-        Simulation, "run", lambda self, *rest: runs.append(self.seed) or run(self, *rest)
+        Simulation, "run", lambda self, *arguments: runs.append(self.seed) or run(self, *arguments)
     )
     return runs
 
@@ -130,7 +132,7 @@ REFUSED = [
     (("sim_1", "nowhere"), ResourceError, r'no folder nowhere; .* leave out results="\.\.\."'),
     (("sim_9",), InvalidArgumentError, r"unknown figure 'sim_9'; did you mean sim_3\?"),
     (("",), InvalidArgumentError, "unknown figure ''; choose from sim_1, sim_2"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("arguments", "kind", "message"), REFUSED)
