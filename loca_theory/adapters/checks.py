@@ -18,7 +18,7 @@ def check_choice(label: str, value: Any, choices: tuple[Any, ...]) -> None:
 
 
 def check_whole(label: str, value: Any, minimum: int) -> None:
-    """Check that the value is an integer of at least ``least``."""
+    """Check that the value is an integer of at least ``minimum``."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < minimum:
         raise InvalidArgumentError(
             f"{label} must be an integer of at least {minimum}, not {value!r}"
