@@ -42,15 +42,16 @@ def run_in(session: Session) -> None:
         name = model.name.split(",")[0]
         if session.full or name.startswith("MiniLM"):
             session.say(f"measuring {model}")
-            found = layer.measure(model, session.resolved_device, rounds, rivals)
-            for row in found:
+            table = layer.measure(model, session.resolved_device, rounds, rivals)
+            for row in table:
                 measured = {column: row[column] for column in _MEASURED}
-                known = {"model": name, "load": str(model), "rival": row["rival"]}
-                known["printed_as"] = _PRINTED.get(row["rival"])
-                rows.append({**known, **measured, "device": session.resolved_device})
-                click.echo(f"{name}, {row['rival']}: " + ", ".join(
-                    f"{column} {value:.2f}" for column, value in measured.items()
-                ))  # fmt: skip
+                fields = {"model": name, "load": str(model), "rival": row["rival"]}
+                fields["printed_as"] = _PRINTED.get(row["rival"])
+                rows.append({**fields, **measured, "device": session.resolved_device})
+                click.echo(
+                    f"{name}, {row['rival']}: "
+                    + ", ".join(f"{column} {value:.2f}" for column, value in measured.items())
+                )
     stored = session.folder / "complexity.parquet"
     if stored.exists():
         former = parquet.read_table(stored).to_pylist()

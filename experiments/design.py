@@ -57,8 +57,7 @@ def main(folder: Path | None, words: bool, out: Path | None) -> None:
     Example: python -m experiments.design loca-results/experiments
     """
     if out and folder is None:
-        msg = "--out needs the FOLDER of the runs' tables"
-        raise click.UsageError(msg)
+        raise click.UsageError("--out needs the FOLDER of the runs' tables")
     runs = None if folder is None else read_runs(folder)
     for path in DESIGNS:
         design = read_design(path)
@@ -81,16 +80,16 @@ def _print_design(design: Design) -> None:
         "",
         f"fixed on {file['date']}",
         f"all runs, with curves and the choice of rates: {runs}, {hours:.1f} CPU hours",
-        *(f"not decided: {one['claim']}. {one['reason']}" for one in file.get("undecided", ())),
+        *(f"not decided: {row['claim']}. {row['reason']}" for row in file.get("undecided", ())),
     )
     click.echo("\n".join(lines))
 
 
 def _print_family(design: Design, name: str) -> None:
     family, members, rows = design.file["families"][name], design.members(name), []
-    for one in members:
-        hours = f"{design.cost([one])[1]:.2f}"
-        rows.append((one.name, one.kind, _margin(one), _size(one), hours))
+    for member in members:
+        hours = f"{design.cost([member])[1]:.2f}"
+        rows.append((member.name, member.kind, _margin(member), _size(member), hours))
     note = f"{family['reason']} One-sided level 5 % / {len(members)}; "
     note += f"{design.cost(members)[1]:.1f} CPU hours, with shared runs counted once."
     headings = ("margin", "tasks × seeds", "CPU hours")
@@ -106,9 +105,9 @@ def _print_results(design: Design, done: Sequence[Progress]) -> None:
         rows = decided[[*left, *_SHOWN]].itertuples(index=False)
         note = f"each bound has the one-sided level 5 % / {size}"
         print_table(family["title"], left, _SHOWN, rows, note)
-        for one, pairs, found in done:
-            if one.family == name and not found:
-                missing.append((one.name, _margin(one), min(pairs), max(pairs), _size(one)))
+        for test, pairs, verdict in done:
+            if test.family == name and not verdict:
+                missing.append((test.name, _margin(test), min(pairs), max(pairs), _size(test)))
         note = "no verdict before all runs are there; pairs: of each task, both sides run"
         headings = ("margin", "fewest pairs", "most", "of")
         title = f"{family['title']} Runs are missing"
@@ -116,12 +115,12 @@ def _print_results(design: Design, done: Sequence[Progress]) -> None:
     click.echo(_RESULTS)
 
 
-def _size(one: Comparison) -> str:
-    return f"{len(one.tasks)} × {one.seeds}"
+def _size(pair: Comparison) -> str:
+    return f"{len(pair.tasks)} × {pair.seeds}"
 
 
-def _margin(one: Comparison) -> str:
-    return f"{one.margin:g}{_UNITS[one.measure]}"
+def _margin(pair: Comparison) -> str:
+    return f"{pair.margin:g}{_UNITS[pair.measure]}"
 
 
 def store_verdicts(runs: pd.DataFrame, out: Path) -> list[Path]:
@@ -133,7 +132,7 @@ def store_verdicts(runs: pd.DataFrame, out: Path) -> list[Path]:
         dates[path.stem] = str(design.file["date"])
         verdicts += verdict_rows(design, progress(design, runs))
         alternatives += verdict_rows(changed, progress(changed, runs))
-    names = {one["name"] for one in instead.values()}
+    names = {fields["name"] for fields in instead.values()}
     alternatives = [row for row in alternatives if row["comparison"] in names]
     about = manifest(grid={"dates": dates}, seed=0, device="cpu", dtype="float64")
     tables = {"verdicts": verdicts, "alternatives": alternatives}
@@ -144,21 +143,21 @@ def verdict_rows(design: Design, done: Iterable[Progress]) -> list[Row]:
     """One row per comparison of a design: its verdict and what it rests on."""
     return [
         {
-            "comparison": one.name,
-            "family": one.family,
-            "family_title": design.file["families"][one.family]["title"],
-            "title": _title(one),
-            "claims": ", ".join(one.claims),
-            "kind": one.kind,
-            "measure": one.measure,
-            "margin": one.margin,
-            "tasks": len(one.tasks),
-            "task_names": list(one.tasks),
-            "seeds": one.seeds,
+            "comparison": comparison.name,
+            "family": comparison.family,
+            "family_title": design.file["families"][comparison.family]["title"],
+            "title": _title(comparison),
+            "claims": ", ".join(comparison.claims),
+            "kind": comparison.kind,
+            "measure": comparison.measure,
+            "margin": comparison.margin,
+            "tasks": len(comparison.tasks),
+            "task_names": list(comparison.tasks),
+            "seeds": comparison.seeds,
             "pairs": sum(pairs),
-            **(found or dict.fromkeys(DECIDED)),
+            **(decision or dict.fromkeys(DECIDED)),
         }
-        for one, pairs, found in done
+        for comparison, pairs, decision in done
     ]
 
 

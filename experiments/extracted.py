@@ -1,4 +1,4 @@
-"""What is left of the fine-tune that ``experiments.minilm`` makes in adapters, or in few bits.
+"""The fine-tune that ``experiments.minilm`` makes, reduced to adapters or to few bits.
 
 ``python -m experiments.extracted pair`` extracts LoRA and LoCA adapters at three totals, loads each
 into the base by PEFT, and measures its accuracy on the docstrings of unseen files, with the
@@ -35,12 +35,11 @@ Row = dict[str, Any]
 
 RANKS = (1, 4, 16)
 _LARGE = 64
-# LayerNorm and embeddings, which are no linear layers.
+# LayerNorm and embeddings, which are not linear layers.
 _REST = ("LayerNorm", "embeddings")
 
 BITS = (1.0,)
-CODED = ("entropy-coded", "Delta-CoMe", "BitDelta", "Delta-DCT", "positions",
-         "Delta-DCT by rank")  # fmt: skip
+CODED = ("entropy-coded", "Delta-CoMe", "BitDelta", "Delta-DCT", "positions", "Delta-DCT by rank")
 BASES = (Transform.NONE, Transform.DCT, Transform.RANDOM)
 
 
@@ -59,12 +58,12 @@ def main(folder: Path, count: int | None, out: Path | None, *, bits: bool) -> No
     goal = pair.answers(pair.loaded("tuned"))
     grid = {"pair": str(folder), "count": count, "ranks": list(RANKS), "bits": list(BITS)}
     about = manifest(grid=grid, seed=0, dtype="float32")
-    for known, encoder in _models(folder, pair.loaded, bits=bits):
-        found = pair.answers(encoder)
-        right, same = (int((found == one).sum()) for one in (pair.labels, goal))
+    for fields, encoder in _models(folder, pair.loaded, bits=bits):
+        predicted = pair.answers(encoder)
+        right, same = (int((predicted == expected).sum()) for expected in (pair.labels, goal))
         ends = stats.binomtest(right, len(goal)).proportion_ci(method="wilson")  # of 95%
         rows.append({
-            "seed": pair.seed, "texts": len(goal), **known, "accuracy": right / len(goal),
+            "seed": pair.seed, "texts": len(goal), **fields, "accuracy": right / len(goal),
             "low": ends.low, "high": ends.high, "agreement": same / len(goal),
         })  # fmt: skip
         click.echo(in_words(rows[-1]))
@@ -89,11 +88,11 @@ def _models(folder: Path, loaded: Callable[[str], Any], *, bits: bool) -> Iterat
         return {"adapter": name, "split": "", "numbers": numbers, "retained": retained}
 
     layers, tuned = linear_layers(loaded), loaded("tuned")
-    numbers = sum(one.size for one in increments(loaded).values())
+    numbers = sum(change.size for change in increments(loaded).values())
     yield known("base", 0, 0.0), loaded("base")
     yield from coded_models(loaded, BITS) if bits else _adapted(folder, loaded)
     yield known("linear layers", numbers, 1.0), layers
-    yield known("fine-tune", sum(one.numel() for one in tuned.parameters()), 1.0), tuned
+    yield known("fine-tune", sum(parameter.numel() for parameter in tuned.parameters()), 1.0), tuned
 
 
 # --- adapters -------------------------------------------------------------------------------
@@ -104,8 +103,8 @@ def with_adapter(base: Any, extraction: Extraction) -> Any:
     importlib.import_module("loca_theory.adapters")  # makes LoCA known to PEFT
     with tempfile.TemporaryDirectory() as folder:
         extraction.save(folder)
-        there = Path(folder, extraction.method)
-        return importlib.import_module("peft").PeftModel.from_pretrained(base, there)
+        saved = Path(folder, extraction.method)
+        return importlib.import_module("peft").PeftModel.from_pretrained(base, saved)
 
 
 def _adapted(pair: Path, loaded: Callable[[str], Any]) -> Iterator[tuple[Row, Any]]:
@@ -116,9 +115,9 @@ def _adapted(pair: Path, loaded: Callable[[str], Any]) -> Iterator[tuple[Row, An
         large.save(folder)
         for rank in RANKS:
             same = of("lora", rank=rank)
-            total = sum(one.numbers for one in same.matrices)
+            total = sum(row.numbers for row in same.matrices)
             resized = extract(pair / "base", Path(folder, "lora"), "lora", allocate=total)
-            found = [
+            variants = [
                 ("LoRA", "same size", same),
                 ("LoRA", "allocated", of("lora", allocate=total)),
                 ("LoCA", "same size", of("loca", components=total // len(same.matrices))),
@@ -127,16 +126,16 @@ def _adapted(pair: Path, loaded: Callable[[str], Any]) -> Iterator[tuple[Row, An
                 (f"LoRA of rank {_LARGE}, resized", "allocated", resized),
             ]
             if rank == RANKS[0]:
-                rest = of("lora", allocate=total, save_modules=_REST)
-                found.append(("LoRA, LayerNorm and embeddings", "allocated", rest))
-            for name, split, made in found:
-                numbers = sum(one.numbers for one in made.matrices) + made.saved_numbers
+                with_others = of("lora", allocate=total, save_modules=_REST)
+                variants.append(("LoRA, LayerNorm and embeddings", "allocated", with_others))
+            for name, split, extraction in variants:
+                numbers = sum(row.numbers for row in extraction.matrices) + extraction.saved_numbers
                 # Both are projections on singular vectors of the fine-tune, one inside the other.
-                before = 1 - large.error if made is resized else 1.0
+                before = 1 - large.error if extraction is resized else 1.0
                 yield {
                     "adapter": name, "split": split, "numbers": numbers,
-                    "retained": before * (1 - made.error),
-                }, with_adapter(loaded("base"), made)  # fmt: skip
+                    "retained": before * (1 - extraction.error),
+                }, with_adapter(loaded("base"), extraction)  # fmt: skip
 
 
 # --- few bits -------------------------------------------------------------------------------
@@ -145,12 +144,12 @@ def _adapted(pair: Path, loaded: Callable[[str], Any]) -> Iterator[tuple[Row, An
 def increments(loaded: Callable[[str], Any]) -> dict[str, np.ndarray]:
     """What fine-tuning changed in the linear layers."""
     base, tuned = loaded("base"), loaded("tuned")
-    found = {}
-    for name, one in base.named_modules():
-        if isinstance(one, torch.nn.Linear):
+    changes = {}
+    for name, module in base.named_modules():
+        if isinstance(module, torch.nn.Linear):
             before, after = (m.get_submodule(name).weight.detach() for m in (base, tuned))
-            found[name] = (after.double() - before.double()).numpy()
-    return {name: one for name, one in found.items() if one.any()}
+            changes[name] = (after.double() - before.double()).numpy()
+    return {name: change for name, change in changes.items() if change.any()}
 
 
 def coded_models(
@@ -158,32 +157,34 @@ def coded_models(
 ) -> Iterator[tuple[Row, Any]]:
     """The base with the fine-tune's linear layers coded: a model per coder, basis and size."""
     changed = increments(loaded)
-    energy = sum(float((one**2).sum()) for one in changed.values())
+    energy = sum(float((change**2).sum()) for change in changed.values())
     for coder in (CODERS[name] for name in methods):
-        for transform in (one for one in BASES if one in coder.transforms):
+        for transform in (basis for basis in BASES if basis in coder.transforms):
             rng = np.random.default_rng(0)
-            found = {
-                name: coder.approximate(one, bits, transform.basis(coder.block(one.shape), rng))
-                for name, one in changed.items()
+            coded = {
+                name: coder.approximate(
+                    change, bits, transform.basis(coder.block(change.shape), rng)
+                )
+                for name, change in changed.items()
             }
-            for i, asked in enumerate(bits):
-                decoded = {name: made.matrix for name, one in found.items() if (made := one[i])}
-                if len(decoded) < len(found):
+            for i, size in enumerate(bits):
+                decoded = {name: code.matrix for name, codes in coded.items() if (code := codes[i])}
+                if len(decoded) < len(coded):
                     continue
                 model, lost = loaded("base"), 0.0
-                for name, one in decoded.items():
-                    lost += float(((changed[name] - one) ** 2).sum())
-                    model.get_submodule(name).weight.data += torch.from_numpy(one).float()
-                known = {"method": coder.name, "transform": transform.value, "bits": asked}
-                yield {**known, "retained": 1 - lost / energy}, model
+                for name, change in decoded.items():
+                    lost += float(((changed[name] - change) ** 2).sum())
+                    model.get_submodule(name).weight.data += torch.from_numpy(change).float()
+                fields = {"method": coder.name, "transform": transform.value, "bits": size}
+                yield {**fields, "retained": 1 - lost / energy}, model
 
 
 def linear_layers(loaded: Callable[[str], Any]) -> Any:
     """The base with the linear layers of the fine-tune: what a coder without any error leaves."""
     model, tuned = loaded("base"), loaded("tuned")
-    for name, one in model.named_modules():
-        if isinstance(one, torch.nn.Linear):
-            one.weight.data = tuned.get_submodule(name).weight.data
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear):
+            module.weight.data = tuned.get_submodule(name).weight.data
     return model
 
 

@@ -40,22 +40,22 @@ def encoded(tokenizer: Any, examples: Sequence[Example]) -> dict[str, torch.Tens
     tokens = tokenizer(
         list(texts), return_tensors="pt", padding=True, truncation=True, max_length=LENGTH
     )
-    given = {name: tokens[name] for name in ("input_ids", "attention_mask")}
-    return {**given, "labels": torch.tensor(labels)}
+    inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
+    return {**inputs, "labels": torch.tensor(labels)}
 
 
 def answers(model: torch.nn.Module, tokenizer: Any, test: Sequence[Example]) -> torch.Tensor:
     """The class that the model gives to each of the texts."""
     model.eval()
-    found = torch.empty(len(test), dtype=torch.long)
+    classes = torch.empty(len(test), dtype=torch.long)
     # Texts of one length need little padding.
     order = sorted(range(len(test)), key=lambda i: len(test[i][0]))
     with torch.inference_mode():
         for start in range(0, len(test), BATCH):
-            mine = order[start : start + BATCH]
-            batch = encoded(tokenizer, [test[i] for i in mine])
-            found[mine] = model(**batch).logits.argmax(1)
-    return found
+            batch_order = order[start : start + BATCH]
+            batch = encoded(tokenizer, [test[i] for i in batch_order])
+            classes[batch_order] = model(**batch).logits.argmax(1)
+    return classes
 
 
 class Pair:

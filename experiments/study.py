@@ -57,11 +57,11 @@ def studies() -> dict[str, Study]:
 def run(session: Session, study: Study, task: str) -> list[Finished]:
     """Tune the methods of a study on a task and run them on all seeds."""
     title = f"{study.name.replace('_', ' ')}, {task}"
-    wanted = configurations(session, task, study.methods, study.r)
+    cases = configurations(session, task, study.methods, study.r)
     budgets = _RANKS[:2] if session.quick else _RANKS
     for rank in budgets if study.at_every_budget else ():
-        wanted += configurations(session, task, study.at_every_budget, rank)
-    return session.run(session.tune(wanted, title).items(), title)
+        cases += configurations(session, task, study.at_every_budget, rank)
+    return session.run(session.tune(cases, title).items(), title)
 
 
 @session_command
@@ -96,21 +96,21 @@ def run_in(
 ) -> None:
     """Run a study in a session."""
     study = replace(studies()[name], r=r)
-    given = tuple(one.strip() for one in (methods or "").split(",") if one.strip())
-    if (given or r) and not study.each_task_alone:
-        msg = f"{name} has methods and budgets of its own; leave out --methods and --r"
-        raise click.UsageError(msg)
+    named_methods = tuple(name.strip() for name in (methods or "").split(",") if name.strip())
+    if (named_methods or r) and not study.each_task_alone:
+        raise click.UsageError(
+            f"{name} has methods and budgets of its own; leave out --methods and --r"
+        )
     if task and name == "many_tasks":
-        msg = f"{name} has tasks of its own; leave out --task"
-        raise click.UsageError(msg)
-    if given or session.full:
-        study = replace(study, methods=given or (*study.methods, *study.more))
+        raise click.UsageError(f"{name} has tasks of its own; leave out --task")
+    if named_methods or session.full:
+        study = replace(study, methods=named_methods or (*study.methods, *study.more))
     tasks = tasks_of(session, task or study.task)
-    for own in [[one] for one in tasks] if study.each_task_alone else [tasks]:
+    for group in [[name] for name in tasks] if study.each_task_alone else [tasks]:
         is_named = study.each_task_alone or (task and task != study.task)
-        named = (*(own if is_named else ()), *([f"r{r}"] if r else ()), *given)
+        named = (*(group if is_named else ()), *([f"r{r}"] if r else ()), *named_methods)
         suffix = "".join(f"-{part}" for part in named)
-        _REPORTS.get(name, _compare)(session, study, own, suffix)
+        _REPORTS.get(name, _compare)(session, study, group, suffix)
 
 
 def _compare(session: Session, study: Study, tasks: Sequence[str], suffix: str) -> None:
@@ -120,17 +120,18 @@ def _compare(session: Session, study: Study, tasks: Sequence[str], suffix: str) 
     curves: list[Row] = []
     for task in tasks:
         done = run(session, study, task)
-        mine = [finished.row for finished in done]
+        task_rows = [finished.row for finished in done]
         own_r = study.r or session.settings(task)["r"]
         # Methods without a budget are compared with the reference at that of the task.
         reference = {"method": study.reference} | ({} if study.at_every_budget else {"r": own_r})
-        is_compared = any(row["method"] == study.reference for row in mine)
-        found = summary(mine, ("task", "method", "r"), reference=reference if is_compared else None)
-        rows += mine
-        lines += found
+        is_compared = any(row["method"] == study.reference for row in task_rows)
+        compared_to = reference if is_compared else None
+        task_lines = summary(task_rows, ("task", "method", "r"), reference=compared_to)
+        rows += task_rows
+        lines += task_lines
         curves += [line for finished in done for line in finished.curve]
         title, note = session.settings(task)["title"], study.note if is_compared else ""
-        print_summary(found, title=title, columns=("method", "r"), note=note)
+        print_summary(task_lines, title=title, columns=("method", "r"), note=note)
     tables = {"": rows, "summary": lines, **({"curves": curves} if study.curves else {})}
     session.store(study.name + suffix, tables)
     if study.figure:
@@ -139,13 +140,13 @@ def _compare(session: Session, study: Study, tasks: Sequence[str], suffix: str) 
 
 def _vary(session: Session, study: Study, tasks: Sequence[str], suffix: str) -> None:
     """One setting of LoCA after the other; each row has the name and the value of the setting."""
-    rows = [row for one in tasks for row in _sweep(session, study, one)]
+    rows = [row for task in tasks for row in _sweep(session, study, task)]
     lines = summary(rows, ("task", "setting", "label", "value", "method"))
     session.store(f"{study.name}{suffix}", {"": rows, "summary": lines})
     session.draw(study.figure, lines, suffix)
-    for (task, setting), mine in grouped(lines, ("task", "setting")).items():
+    for (task, setting), members in grouped(lines, ("task", "setting")).items():
         title = f"{session.settings(task)['title']}: {setting}"
-        print_summary(mine, title=title, columns=("value", "method"))
+        print_summary(members, title=title, columns=("value", "method"))
 
 
 def _sweep(session: Session, study: Study, task: str) -> list[Row]:
@@ -155,29 +156,30 @@ def _sweep(session: Session, study: Study, task: str) -> list[Row]:
     rates = session.tune(list(plain.values()), f"{study.name}, {task}")
     # In as many steps components are pruned and regrown at least once.
     period = chosen["coefficient_steps"] + chosen["location_steps"]
-    wanted = []
+    cases = []
     for setting, listed in study.varied.items():
         values = listed or find_method("loca").rates(chosen["grid"], beyond=1)
         for name in study.methods if setting == "alternating" else ("loca",):
             for value in values[1:3] if session.quick else values:
-                one, rate = plain[name], rates[plain[name]]
+                case, rate = plain[name], rates[plain[name]]
                 if setting == "rate":
                     rate = value
                 elif setting == "location_rate":
-                    one = replace(one, location_rate=value)
+                    case = replace(case, location_rate=value)
                 elif setting == "alternating" or value != 1:  # 1 is the usual scaling
-                    one = replace(one, loca={setting: value})
+                    case = replace(case, loca={setting: value})
                 if name == "loca" or value == 0 or round(value * chosen["steps"]) >= period:
                     labels = {"setting": setting, "label": study.labels[setting], "value": value}
-                    wanted.append((one, rate, labels))
-    done = session.run([(one, rate) for one, rate, _ in wanted], f"{study.name}, {task}")
-    labels = [own for *_, own in wanted for _ in session.seeds_of(task)]
-    return [one.row | own for one, own in zip(done, labels, strict=True)]
+                    cases.append((case, rate, labels))
+    done = session.run([(case, rate) for case, rate, _ in cases], f"{study.name}, {task}")
+    labels = [of_case for *_, of_case in cases for _ in session.seeds_of(task)]
+    return [finished.row | of_run for finished, of_run in zip(done, labels, strict=True)]
 
 
 def _draw_training(session: Session, study: Study, tasks: Sequence[str], suffix: str) -> None:
     """The evaluations on the validation set during the runs."""
-    lines = [line for task in tasks for one in run(session, study, task) for line in one.curve]
+    finished = (run_done for task in tasks for run_done in run(session, study, task))
+    lines = [line for run_done in finished for line in run_done.curve]
     session.store(f"{study.name}{suffix}", {"": lines})
     session.draw(study.figure, lines, suffix)
 
@@ -186,16 +188,17 @@ def _draw_pictures(session: Session, study: Study, tasks: Sequence[str], suffix:
     """Images of the increments of the first seed's runs."""
     (task,) = tasks
     rows = [
-        {"task": task, "method": (method := find_method(one.configuration.method)).name,
+        {"task": task, "method": (method := find_method(finished.configuration.method)).name,
          "title": method.title, "layer": layer, "row": line, "values": values}
-        for one in run(session, study, task)
-        if one.seed == session.seeds_of(task)[0] and "patterns" in one.result
-        for layer, picture in one.result["patterns"].items()
+        for finished in run(session, study, task)
+        if finished.seed == session.seeds_of(task)[0] and "patterns" in finished.result
+        for layer, picture in finished.result["patterns"].items()
         for line, values in enumerate(picture)
     ]  # fmt: skip
     if not rows:
-        msg = f"the first run of every method on {task} diverged, so there is nothing to draw"
-        raise click.ClickException(msg)
+        raise click.ClickException(
+            f"the first run of every method on {task} diverged, so there is nothing to draw"
+        )
     session.store(f"{study.figure}{suffix}", {"": rows})
     session.draw(study.figure, rows, suffix)
 
@@ -209,10 +212,10 @@ def _compare_many_tasks(session: Session, study: Study, *_: Any) -> None:
     tasks = design.tasks[:2] if session.quick else design.tasks
     session.say(f"preparing {len(tasks)} tasks")
     folder = session.out / "tasks"
-    Parallel(session.jobs)(delayed(prepare)(one, folder, quick=session.quick) for one in tasks)
-    wanted = [one for task in tasks for one in configurations(session, task, names)]
-    rates = session.tune(wanted, f"{len(tasks)} tasks")
-    rows = [one.row for one in session.run(rates.items(), f"{len(tasks)} tasks")]
+    Parallel(session.jobs)(delayed(prepare)(task, folder, quick=session.quick) for task in tasks)
+    cases = [case for task in tasks for case in configurations(session, task, names)]
+    rates = session.tune(cases, f"{len(tasks)} tasks")
+    rows = [finished.row for finished in session.run(rates.items(), f"{len(tasks)} tasks")]
     lines = summary(rows, ("task", "method", "r"), reference={"method": study.reference})
     session.store(study.name.replace("_", "-"), {"": rows, "summary": lines})
     click.echo(f"for the verdicts: python -m experiments.design {session.folder}")

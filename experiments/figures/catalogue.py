@@ -17,8 +17,8 @@ from loca_theory.plotting.paper_figure import PaperFigure
 _VERDICTS = {"verdicts": "python -m experiments.everything --full"}
 
 
-def _study(name: str, table: str, **more: str) -> dict[str, str]:
-    return {table: f"python -m experiments.study {name}", **more}
+def _study(name: str, table: str, **tables: str) -> dict[str, str]:
+    return {table: f"python -m experiments.study {name}", **tables}
 
 
 FIGURES = (

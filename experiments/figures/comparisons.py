@@ -18,7 +18,7 @@ from experiments.finetuning.settings import kind_of
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting.canvas import BLUE, GREEN, GREY, RED, Canvas, styled
 
-# What a verdict says of the first of two methods, and its colour.
+# The statement of a verdict on the first of two methods, and its colour.
 _WORDS = {
     "supported": ("better", GREEN),
     "equivalent within a margin": ("the same within ±{}", BLUE),
@@ -43,10 +43,9 @@ def draw_comparisons(table: pd.DataFrame) -> Figure:
     """
     table = largest_design(table)
     if table.empty:
-        msg = "no comparison has a verdict yet, so there is nothing to draw"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError("no comparison has a verdict yet, so there is nothing to draw")
     order = list(_WORDS).index
-    table = table.sort_values("verdict", key=lambda one: one.map(order), kind="stable")
+    table = table.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
     groups = list(table.groupby("measure", sort=True))
     heights = [len(rows) for _, rows in groups]
     size = (9.5, _ROW * sum(heights) + 0.5 * len(groups) + 0.7)
@@ -64,9 +63,11 @@ def draw_comparisons(table: pd.DataFrame) -> Figure:
         mark(color="#222222", marker="o", ms=4, lw=2.5, label="mean, and bounds that decide"),
         mark(color=_MARGIN, linewidth=6, label="within the margin fixed beforehand"),
     ]
-    found = (table["verdict"] == "supported").sum()
-    canvas.headline(f"The first method is better in {found} of {len(table)} comparisons, "
-                    f"over {kinds_in_words(table)}")  # fmt: skip
+    supported = (table["verdict"] == "supported").sum()
+    canvas.headline(
+        f"The first method is better in {supported} of {len(table)} comparisons, "
+        f"over {kinds_in_words(table)}"
+    )
     canvas.figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), fontsize=7,
                          title=_NOTES, title_fontsize=7)  # fmt: skip
     return canvas.figure
@@ -75,9 +76,9 @@ def draw_comparisons(table: pd.DataFrame) -> Figure:
 def judged(table: pd.DataFrame) -> pd.DataFrame:
     """The comparisons with the ledger's bounds and verdicts: by draws where variants share them."""
     by_draws = table["draws_verdict"].notna()
-    found = {name: table[f"draws_{name}"] for name in ("verdict", "low", "high")}
+    columns = {name: table[f"draws_{name}"] for name in ("verdict", "low", "high")}
     return table.assign(
-        **{name: values.where(by_draws, table[name]) for name, values in found.items()}
+        **{name: values.where(by_draws, table[name]) for name, values in columns.items()}
     )
 
 
@@ -119,9 +120,9 @@ def draw_group(axis: Axes, table: pd.DataFrame) -> None:
     for height, line in zip(heights, table.to_dict("records"), strict=True):
         _, color = _WORDS[line["verdict"]]
         axis.barh(height, 2 * line["margin"], left=-line["margin"], height=0.8, color=_MARGIN)
-        found = means_of_kinds(line)
+        means = means_of_kinds(line)
         # Above the bounds, so that these do not hide them.
-        axis.plot(found, height + 0.25 + 0 * found, ".", color=_KINDS, ms=5, zorder=3)
+        axis.plot(means, height + 0.25 + 0 * means, ".", color=_KINDS, ms=5, zorder=3)
         axis.plot([line["low"], line["high"]], [height] * 2, color=color, lw=2.5, zorder=4)
         axis.plot(line["difference"], height, "o", color=color, markersize=6, zorder=5)
     axis.axvline(0, color="#444444", linewidth=0.8, zorder=2)

@@ -68,7 +68,7 @@ def _in_rows(table: pd.DataFrame) -> pd.DataFrame:
     """The table in the order of the factors, with the label of each row."""
     order = list(_FACTORS)
     table = table[table["factor"].isin(order)]
-    table = table.sort_values("factor", key=lambda one: one.map(order.index), kind="stable")
+    table = table.sort_values("factor", key=lambda column: column.map(order.index), kind="stable")
     words = zip(table["factor"], table["label"], strict=True)
     return table.assign(row=[_FACTORS[factor].format(label) for factor, label in words])
 
@@ -80,8 +80,9 @@ def _draw_task(axis: Axes, table: pd.DataFrame, rows: dict[str, int]) -> None:
         ("independent", BLACK, "independent entries"),
         ("threshold", LOOKS["LoCA"].color, "the best cosines at this budget"),
     ):
-        axis.plot(references[column], references["height"], "|", color=color, ms=9, mew=2,
-                  label=label)  # fmt: skip
+        axis.plot(
+            references[column], references["height"], "|", color=color, ms=9, mew=2, label=label
+        )
     for optimizer, runs in table.groupby("optimizer", sort=False):
         color, mark = _OPTIMIZERS.get(str(optimizer), _OTHER)
         y = heights[runs.index]

@@ -34,18 +34,19 @@ def draw_overview(theorem: pd.DataFrame, published: pd.DataFrame) -> Figure:
 
 
 def _theorem(axis: Axes, table: pd.DataFrame) -> None:
-    mine = table[table["K"] == _SIZE]
+    of_size = table[table["K"] == _SIZE]
     for method, title in _THEOREM.items():
-        line = mine[mine["method"] == method].sort_values(["r", "engine"])
+        line = of_size[of_size["method"] == method].sort_values(["r", "engine"])
         # Exact values sort before simulated ones and are preferred.
         line = line.drop_duplicates("r")
         look = LOOKS[method]
         axis.plot(line["r"], line["error"], color=look.color, linestyle=look.dashes)
         height = line["error"].iloc[[-1]].to_list()[0]
-        axis.text(mine["r"].max() + 0.6, height, title, color=look.color, va="center", fontsize=8)
+        right = of_size["r"].max()
+        axis.text(right + 0.6, height, title, color=look.color, va="center", fontsize=8)
     axis.set(xlabel=f"LoRA rank r, K = {_SIZE}", ylabel="relative error")
-    axis.set_xticks(sorted(set(mine["r"][mine["r"] % _RANK == 0])))
-    axis.set_xlim(right=mine["r"].max() + 13)
+    axis.set_xticks(sorted(set(of_size["r"][of_size["r"] % _RANK == 0])))
+    axis.set_xlim(right=of_size["r"].max() + 13)
     axis.set_title("Independent normal entries: error")
 
 

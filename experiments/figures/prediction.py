@@ -23,8 +23,9 @@ def draw_prediction(table: pd.DataFrame) -> Figure:
     """
     table = table[table["scope"].isin(list(_PANELS)) & (table["tasks"] == "all")]
     if table.empty:
-        msg = "there are no correlations of methods at one budget, so there is nothing to draw"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            "there are no correlations of methods at one budget, so there is nothing to draw"
+        )
     titles = table.drop_duplicates("predictor").set_index("predictor")["title"]
     heights = pd.Series(range(len(titles))[::-1], titles.index)
     figure = Picture(figsize=(7.6, 0.28 * len(titles) + 1.1))
@@ -32,10 +33,10 @@ def draw_prediction(table: pd.DataFrame) -> Figure:
     for axis, (scope, title) in zip(axes, _PANELS.items(), strict=True):
         rows = table[table["scope"] == scope]
         differs = rows["low"] * rows["high"] > 0
-        for color, own in ((GREY, rows[~differs]), (BLUE, rows[differs])):
-            y = heights.loc[own["predictor"]]
-            axis.hlines(y, own["low"].clip(-1, 1), own["high"].clip(-1, 1), color=color)
-            axis.plot(own["correlation"], y, "o", color=color)
+        for color, part in ((GREY, rows[~differs]), (BLUE, rows[differs])):
+            y = heights.loc[part["predictor"]]
+            axis.hlines(y, part["low"].clip(-1, 1), part["high"].clip(-1, 1), color=color)
+            axis.plot(part["correlation"], y, "o", color=color)
         axis.axvline(0, color="#444444", linewidth=0.8, zorder=0)
         axis.set_title(f"{title}: {differs.sum()} of {len(rows)} differ from 0", fontsize=9)
         axis.set_xlabel("rank correlation with the accuracy")

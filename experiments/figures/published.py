@@ -27,11 +27,11 @@ _KEY = "thick bars: changes ΔW; thin bars, from above: the weights "
 @styled
 def draw_published(table: pd.DataFrame) -> Figure:
     """Fractions of the matrices in which each form retains most, by study, role and accounting."""
-    known = winners(table)
-    figure = Picture(figsize=(11.0, 0.5 * known["study"].nunique() + 1.6))
+    best = winners(table)
+    figure = Picture(figsize=(11.0, 0.5 * best["study"].nunique() + 1.6))
     axes = figure.subplots(1, len(ACCOUNTINGS), sharey=True)
     for axis, (accounting, price) in zip(axes, ACCOUNTINGS.items(), strict=True):
-        draw_studies(axis, known[known["accounting"] == accounting], _ROLES)
+        draw_studies(axis, best[best["accounting"] == accounting], _ROLES)
         axis.set_title(f"an index costs {price}")
     axes[1].set_xlabel(f"matrices in which a form retains most, at the numbers of rank {RANK}\n"
                        + _KEY + "before and after, and differences of unrelated networks",

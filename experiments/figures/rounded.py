@@ -25,14 +25,15 @@ def draw_rounded(table: pd.DataFrame) -> Figure:
     rows = table[(table["format"] == _FORMAT) & (table["method"] == "lora")]
     for study, dashes in zip(_MERGED, _DASHES, strict=True):
         r = int(study.rpartition(" ")[2])
-        mine = rows[(rows["study"] == study) & (rows["r"] == r)].sort_values("scale")
+        of_rank = rows[(rows["study"] == study) & (rows["r"] == r)].sort_values("scale")
         for column, name, color in (
             ("retained_nearest", "SVD of what is stored", RED),
             ("retained", "inside its rounding cells", BLUE),
         ):
-            missed = (1 - mine[column]).clip(lower=_LEAST)
-            left.plot(mine["scale"], missed, color=color, linestyle=dashes,
-                      label=f"r = {r}, {name}")  # fmt: skip
+            lost = (1 - of_rank[column]).clip(lower=_LEAST)
+            left.plot(
+                of_rank["scale"], lost, color=color, linestyle=dashes, label=f"r = {r}, {name}"
+            )
     left.set_xscale("log")
     left.set_yscale("log")
     left.set_xlabel("median change, in steps of the weights")

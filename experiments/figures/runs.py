@@ -68,21 +68,22 @@ def draw_budgets(table: pd.DataFrame) -> Figure:
             axis.axhline(_PERCENT * line["mean"], **style, lw=1.2, label=line["title"])
         budgets = rows[rows["r"].notna()]
         methods = list(budgets.groupby("method", sort=False))
-        for number, (_, own) in enumerate(methods):
-            own = own.sort_values("r", kind="stable")
+        for number, (_, group) in enumerate(methods):
+            group = group.sort_values("r", kind="stable")
             # The shift keeps every mark visible.
             shift = 2 ** (_APART * (number - (len(methods) - 1) / 2))
-            below, above = own["mean"] - own["low"], own["high"] - own["mean"]
-            _draw_bars(axis, own["r"] * shift, _PERCENT * own["mean"],
-                       _PERCENT * np.array([below, above]), own)  # fmt: skip
+            below, above = group["mean"] - group["low"], group["high"] - group["mean"]
+            _draw_bars(axis, group["r"] * shift, _PERCENT * group["mean"],
+                       _PERCENT * np.array([below, above]), group)  # fmt: skip
         _set_log_scale(axis, budgets["r"], base=2)
         axis.set(xlabel="budget (LoRA rank r)", ylabel="test accuracy, %", title=str(task))
     cells = table.pivot_table(index=["task", "r"], columns="method", values="mean")
     if {"lora", "loca"} <= set(cells):
-        both = cells[["lora", "loca"]].dropna()
-        ahead = (both["loca"] > both["lora"]).sum()
-        canvas.headline(f"LoCA is ahead of LoRA at {ahead} of {len(both)} budgets "
-                        f"of {len(tasks)} tasks")  # fmt: skip
+        pairs = cells[["lora", "loca"]].dropna()
+        ahead = (pairs["loca"] > pairs["lora"]).sum()
+        canvas.headline(
+            f"LoCA is ahead of LoRA at {ahead} of {len(pairs)} budgets of {len(tasks)} tasks"
+        )
     _add_legend(canvas, "Bars: 95% confidence intervals over seeds")
     return canvas.figure
 
@@ -97,15 +98,15 @@ def draw_sensitivity(table: pd.DataFrame) -> Figure:
     settings = list(table.groupby("setting", sort=False))
     columns = 3 if len(settings) == 3 else 2
     canvas = Canvas.grid(None, len(settings), columns, (3.7, 2.7), sharey=True)
-    for axis, (setting, mine) in zip(canvas.axes.flat, settings, strict=False):
-        for _, own in mine.groupby("method", sort=False):
-            _draw_setting(axis, own.sort_values("value", kind="stable"))
-        axis.set_title(_best_and_worst(mine))
+    for axis, (setting, lines) in zip(canvas.axes.flat, settings, strict=False):
+        for _, group in lines.groupby("method", sort=False):
+            _draw_setting(axis, group.sort_values("value", kind="stable"))
+        axis.set_title(_best_and_worst(lines))
         if setting in _RECOMMENDED:
             axis.axvspan(*_RECOMMENDED[str(setting)], color="#e8e8e8", zorder=-1)
         if setting != "alternating":
-            _set_log_scale(axis, mine["value"])
-        axis.set_xlabel(mine["label"].iloc[0])
+            _set_log_scale(axis, lines["value"])
+        axis.set_xlabel(lines["label"].iloc[0])
     for axis in canvas.axes[:, 0]:
         axis.set_ylabel("points of test accuracy\nabove the mean of the task")
     caption = f"Thin lines: {table['task'].nunique()} tasks; bars: 95% confidence intervals"
@@ -128,9 +129,9 @@ def _draw_setting(axis: Axes, lines: pd.DataFrame) -> None:
     tasks = list(lines.groupby("task", sort=False))
     if len(tasks) > 1:
         style = _style(lines["method"].iloc[0])
-        for _, own in tasks:
-            axis.plot(own["value"], own["relative"], **style, linewidth=0.6, alpha=0.4)
-        bars = [interval(list(found)) for _, found in lines.groupby("value")["relative"]]
+        for _, line in tasks:
+            axis.plot(line["value"], line["relative"], **style, linewidth=0.6, alpha=0.4)
+        bars = [interval(list(values)) for _, values in lines.groupby("value")["relative"]]
         halves = [high - mean for mean, _, high in bars]
     else:
         halves = list(_PERCENT * (lines["high"] - lines["mean"]))
@@ -146,11 +147,11 @@ def draw_training(table: pd.DataFrame, verdicts: pd.DataFrame | None = None) -> 
     canvas = _panels(table, 2.6)
     tasks = table.groupby("task", sort=False)
     for axis, (task, rows) in zip(canvas.axes.flat, tasks, strict=False):
-        for method, own in rows.groupby("method", sort=False):
-            steps = own["validation_loss"].astype(float).groupby(own["step"])
+        for method, group in rows.groupby("method", sort=False):
+            steps = group["validation_loss"].astype(float).groupby(group["step"])
             mean, error = steps.mean(), steps.sem().fillna(0.0)
             style = _style(str(method))
-            axis.plot(mean.index, mean, **style, label=own["title"].iloc[0])
+            axis.plot(mean.index, mean, **style, label=group["title"].iloc[0])
             axis.fill_between(
                 mean.index, mean - error, mean + error, color=style["color"], alpha=0.15, lw=0
             )
@@ -165,13 +166,13 @@ def draw_training(table: pd.DataFrame, verdicts: pd.DataFrame | None = None) -> 
 
 
 def _over_many_tasks(verdicts: pd.DataFrame) -> str:
-    """What the comparison of the loss over the most tasks found."""
+    """The result of the comparison of the loss over the most tasks, in words."""
     rows = largest_design(verdicts[verdicts["measure"] == "loss"])
     if rows.empty:
         return "Single tasks"
     line = rows.iloc[0]
-    found = f"{title_in_words(line['title'])} is {difference_in_words(line)}"
-    return f"Single tasks. Final loss over {kinds_in_words(rows)}, %:\n{found}"
+    difference = f"{title_in_words(line['title'])} is {difference_in_words(line)}"
+    return f"Single tasks. Final loss over {kinds_in_words(rows)}, %:\n{difference}"
 
 
 def nothing_to_draw() -> InvalidArgumentError:
@@ -181,10 +182,10 @@ def nothing_to_draw() -> InvalidArgumentError:
 
 def _with_mean(table: pd.DataFrame) -> pd.DataFrame:
     """The rows with a mean, that is with at least one run that did not diverge."""
-    found = table[np.isfinite(table["mean"].astype(float))]
-    if found.empty:
+    finite = table[np.isfinite(table["mean"].astype(float))]
+    if finite.empty:
         raise nothing_to_draw()
-    return found.astype({"mean": float, "low": float, "high": float})
+    return finite.astype({"mean": float, "low": float, "high": float})
 
 
 def _style(method: str) -> dict[str, Any]:
@@ -215,9 +216,10 @@ def _draw_bars(axis: Axes, x: Any, y: Any, errors: Any, lines: pd.DataFrame) -> 
 
 def _add_legend(canvas: Canvas, caption: str) -> None:
     """Add the legend of all panels and a caption below them."""
-    found: dict[str, Any] = {}
+    handles: dict[str, Any] = {}
     for axis in canvas.axes.flat:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            found.setdefault(title_in_words(label), handle)
-    canvas.caption(caption + _RESELECT * ("LoCA, reselect" in found))
-    canvas.figure.legend(found.values(), found.keys(), loc="outside right center", handlelength=3.2)
+            handles.setdefault(title_in_words(label), handle)
+    canvas.caption(caption + (_RESELECT if "LoCA, reselect" in handles else ""))
+    place = {"loc": "outside right center", "handlelength": 3.2}
+    canvas.figure.legend(handles.values(), handles.keys(), **place)

@@ -21,29 +21,29 @@ def draw_unmerged(table: pd.DataFrame) -> Figure:
     Both against the unknown numbers per changed entry; where no rank was claimed, the SVD alone.
     """
     table = table[(table["dtype"] == _DTYPE) & (table["merge"] == _MERGE)]
-    found = table[table["found_rank"].notna()]
+    recovered = table[table["found_rank"].notna()]
     figure = Picture(figsize=(7.6, 3.2))
     axes = figure.subplots(1, 2, sharex=True)
     panels = {
         "‖recovered − ΔW‖² / ‖ΔW‖²": ("error_svd", "error"),
         "entries that a merge gives otherwise": ("other_svd", "other"),
     }
-    table, found = (
+    table, recovered = (
         rows.assign(
             other=(1 - rows["identical"]).clip(lower=_LEAST), other_svd=1 - rows["identical_svd"]
         )
-        for rows in (table, found)
+        for rows in (table, recovered)
     )
     for axis, (title, (svd, cells)) in zip(axes, panels.items(), strict=True):
         axis.plot(table["unknowns"], table[svd], "x", color=_SVD, markersize=4)
-        axis.plot(found["unknowns"], found[cells], "o", color=BLUE, markersize=3.5)
+        axis.plot(recovered["unknowns"], recovered[cells], "o", color=BLUE, markersize=3.5)
         axis.set(xscale="log", yscale="log")
         axis.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
         axis.set_xticks([], minor=True)
         axis.set_title(title, loc="left", fontsize=9)
         axis.axvline(0.5, color=BLACK, linewidth=0.8, linestyle=":")
         axis.set_xlabel("r(p + q) per changed entry")
-    right = int((found["found_rank"] == found["rank"]).sum())
+    right = int((recovered["found_rank"] == recovered["rank"]).sum())
     labels = {
         f"unmerge: rank right in {right} of {len(table)}": ("o", BLUE),
         "truncated SVD at the true rank": ("x", _SVD),

@@ -28,8 +28,7 @@ def peft() -> Any:
     try:
         return importlib.import_module("peft")
     except ImportError as error:
-        msg = "PEFT is not installed: pip install 'loca-theory[adapters]'"
-        raise ResourceError(msg) from error
+        raise ResourceError("PEFT is not installed: pip install 'loca-theory[adapters]'") from error
 
 
 def adapt(
@@ -50,8 +49,7 @@ def adapt(
         return with_adapter(model, default_config(method, seed), targets, head)
     if not method.has_budget:
         if method.kind == "head" and head is None:
-            msg = f"{method.title} trains a new head, and this task has none"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(f"{method.title} trains a new head, and this task has none")
         for name, parameter in model.named_parameters():
             is_bias = method.kind == "biases" and name.rsplit(".", 1)[-1] == "bias"
             parameter.requires_grad_(_is_head(name, head) or is_bias or method.kind == "full")

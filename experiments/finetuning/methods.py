@@ -36,7 +36,7 @@ class Method:
 
     name: str
     title: str  # in figures and tables
-    kind: str  # which implementation it uses, for example a PEFT configuration or none
+    kind: str  # its implementation, for example a PEFT configuration
     # Lowest of the learning rates that it is tuned over, by group of tasks.
     lowest: Mapping[str, float] = field(default_factory=dict)
     fraction: float = 1.0  # components of LoCA per number of the budget
@@ -57,9 +57,10 @@ class Method:
     def rates(self, tasks: str, beyond: int = 0) -> tuple[float, ...]:
         """The learning rates that are tried on a group of tasks, and others on either side."""
         if tasks not in self.lowest:
-            msg = f"{self.title} cannot be run on the tasks of the group {tasks}; choose another "
-            msg += "method or task"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"{self.title} cannot be run on the tasks of the group {tasks}; choose another "
+                "method or task"
+            )
         start = _LADDER.index(self.lowest[tasks])
         return _LADDER[max(start - beyond, 0) : start + _RATES + beyond]
 
@@ -83,8 +84,7 @@ def find_method(name: str) -> Method:
     """The method with a name, unless it is not run."""
     method = find("method", name, methods())
     if method.kind == "not-run":
-        msg = f"{method.title} are not run: {method.reason}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"{method.title} are not run: {method.reason}")
     return method
 
 
@@ -93,12 +93,13 @@ def target_shape(model: nn.Module, targets: Sequence[str]) -> tuple[int, int]:
     shapes = {
         tuple(module.weight.shape)
         for name, module in model.named_modules()
-        if f".{name}".endswith(tuple(f".{one}" for one in targets))
+        if f".{name}".endswith(tuple(f".{target}" for target in targets))
         and isinstance(module.weight, torch.Tensor)
     }
     if not shapes:
-        msg = f"targets must be layers of the model, but {', '.join(targets)} are not found"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"targets must be layers of the model, but {', '.join(targets)} are not found"
+        )
     p, q = min(shapes, key=math.prod)
     return int(p), int(q)
 
@@ -113,20 +114,23 @@ def check(
     search, steps = settings.get("location_search"), alternating_steps(settings, budget)
     period = settings.get("coefficient_steps", 10) + settings.get("location_steps", 20)
     if is_prune_and_regrow(str(search)) and steps is not None and 0 < steps < period:
-        msg = f"{method.title} prunes and regrows components every {period} steps, but its search "
-        msg += f"ends after {steps} of {budget.steps}; train longer or raise the fraction of "
-        msg += "alternating steps"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{method.title} prunes and regrows components every {period} steps, but its search "
+            f"ends after {steps} of {budget.steps}; train longer or raise the fraction of "
+            "alternating steps"
+        )
     p, q = shape
-    most = min(p, q) if method.kind in ("lora", "dora", "adalora") else p * q // (p + q)
-    if not 1 <= budget.r <= most:
-        msg = f"{method.title} cannot express the budget of r = {budget.r} in a {p}x{q} layer; "
-        msg += f"choose 1 to {most}"
-        raise InvalidArgumentError(msg)
+    largest = min(p, q) if method.kind in ("lora", "dora", "adalora") else p * q // (p + q)
+    if not 1 <= budget.r <= largest:
+        raise InvalidArgumentError(
+            f"{method.title} cannot express the budget of r = {budget.r} in a {p}x{q} layer; "
+            f"choose 1 to {largest}"
+        )
     if method.kind == "c3a" and math.gcd(p, q) % (p * q / ((p + q) * budget.r)):
-        msg = f"{method.title} has pq/b numbers for a block size b that divides p and q, and none "
-        msg += f"is the budget of r = {budget.r} in a {p}x{q} layer; choose another r"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{method.title} has pq/b numbers for a block size b that divides p and q, and none "
+            f"is the budget of r = {budget.r} in a {p}x{q} layer; choose another r"
+        )
 
 
 def alternating_steps(settings: Mapping[str, Any], budget: Budget) -> int | None:

@@ -28,15 +28,15 @@ def accuracy(predicted: torch.Tensor, labels: torch.Tensor) -> float:
 
 def correlation(predicted: torch.Tensor, labels: torch.Tensor) -> float:
     """Pearson's correlation; 0 if either is constant. Of two classes it is that of Matthews."""
-    both = torch.stack([predicted.double(), labels.double()])
-    both = both - both.mean(1, keepdim=True)
-    product = both.square().sum(1).prod()
-    return float((both[0] * both[1]).sum() / product.sqrt()) if product > 0 else 0.0
+    pair = torch.stack([predicted.double(), labels.double()])
+    pair = pair - pair.mean(1, keepdim=True)
+    product = pair.square().sum(1).prod()
+    return float((pair[0] * pair[1]).sum() / product.sqrt()) if product > 0 else 0.0
 
 
 def trivial(labels: torch.Tensor, metric: Callable[[torch.Tensor, torch.Tensor], float]) -> float:
     """The best score of predictions that are all the same."""
-    return max(metric(torch.full_like(labels, float(one)), labels) for one in labels.unique())
+    return max(metric(torch.full_like(labels, float(label)), labels) for label in labels.unique())
 
 
 METRICS: Mapping[str, Callable[[torch.Tensor, torch.Tensor], float]] = {

@@ -86,13 +86,13 @@ def loca_of(configuration: Configuration, chosen: Mapping[str, Any]) -> dict[str
     return {**{name: chosen[name] for name in names}, **configuration.loca}
 
 
-def best_rate(rates: Sequence[float], found: Mapping[float, Sequence[float | None]]) -> float:
+def best_rate(rates: Sequence[float], scores: Mapping[float, Sequence[float | None]]) -> float:
     """The rate with the fewest diverged runs and, among those, with the best mean."""
 
     def merit(rate: float) -> tuple[int, float]:
-        values = [value for value in found[rate] if value is not None]
+        values = [value for value in scores[rate] if value is not None]
         mean = sum(values) / len(values) if values else -math.inf
-        return -(len(found[rate]) - len(values)), mean
+        return -(len(scores[rate]) - len(values)), mean
 
     return max(rates, key=merit)
 
@@ -145,4 +145,4 @@ class Finished:
         """The table rows of the evaluations on the validation set during the run."""
         labels = {**self._labels(), "seed": self.seed, "measure": METRIC}
         names = ("step", "training_loss", "validation_loss", "validation")
-        return [labels | dict(zip(names, one, strict=True)) for one in self.result["curve"]]
+        return [labels | dict(zip(names, values, strict=True)) for values in self.result["curve"]]

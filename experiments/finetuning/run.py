@@ -98,7 +98,7 @@ class Run:
     @torch.no_grad()
     def increments(self) -> dict[str, torch.Tensor]:
         """ΔW of each target layer, by name."""
-        found = {}
+        changes = {}
         for name, module in self.core.named_modules():
             if name.rsplit(".", 1)[-1] not in self.p["settings"]["targets"]:
                 continue
@@ -107,8 +107,8 @@ class Run:
                 layer = deepcopy(layer)
                 layer.merge()
                 layer = layer.get_base_layer()
-            found[name] = layer.weight - self.pretrained[f"{name}.weight"]
-        return found
+            changes[name] = layer.weight - self.pretrained[f"{name}.weight"]
+        return changes
 
     def patterns(self) -> dict[str, list[list[float]]]:
         """Signed block means, as in the paper, of the first two and the last two target layers."""

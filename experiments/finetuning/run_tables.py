@@ -20,30 +20,32 @@ _RUNS_HAVE = {"task", "method", "seed", "metric", "diverged"}
 
 def read_runs(folder: Path) -> pd.DataFrame:
     """Read the runs of all tables in a folder that have the columns of runs, each run once."""
-    found = []
+    tables = []
     for stored in find_tables(folder, ["*"]):
         path = stored.path
         try:
             table = stored.read()
         except (OSError, ValueError) as error:
-            msg = f"{path} cannot be read ({type(error).__name__}); delete it and make it again"
-            raise ResourceError(msg) from error
+            raise ResourceError(
+                f"{path} cannot be read ({type(error).__name__}); delete it and make it again"
+            ) from error
         if not set(table.columns) >= _RUNS_HAVE:
             continue
         missing = sorted({*COLUMNS} - {*table.columns})
         if missing:
-            msg = f"{path} has runs without {', '.join(missing)}; make it again"
-            raise ResourceError(msg)
+            raise ResourceError(f"{path} has runs without {', '.join(missing)}; make it again")
         if "setting" in table.columns:  # without those at other learning rates than that chosen
             table = table[table["setting"] != "rate"]
-        found.append(table[[*COLUMNS]].astype(dict.fromkeys(_NUMBERS, float)))
-    if not found:
-        msg = f"{folder} has no table of runs; give the folder that the runs wrote to"
-        raise ResourceError(msg)
-    runs = pd.concat(found, ignore_index=True).drop_duplicates()
+        tables.append(table[[*COLUMNS]].astype(dict.fromkeys(_NUMBERS, float)))
+    if not tables:
+        raise ResourceError(
+            f"{folder} has no table of runs; give the folder that the runs wrote to"
+        )
+    runs = pd.concat(tables, ignore_index=True).drop_duplicates()
     twice = runs[runs.duplicated(list(_RUN))]
     if len(twice):
-        one = ", ".join(f"{name} {twice.iloc[0][name]}" for name in ("task", "method", "seed"))
-        msg = f"the tables disagree on the run {one}; give a folder that has it only once"
-        raise ResourceError(msg)
+        run = ", ".join(f"{name} {twice.iloc[0][name]}" for name in ("task", "method", "seed"))
+        raise ResourceError(
+            f"the tables disagree on the run {run}; give a folder that has it only once"
+        )
     return runs

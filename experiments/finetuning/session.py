@@ -72,18 +72,18 @@ class Session:
         """The seeds with which every configuration of a task is run."""
         return list(range(self.seeds or self.settings(task)["seeds"]))
 
-    def tune(self, wanted: Sequence[Configuration], title: str) -> dict[Configuration, float]:
+    def tune(self, cases: Sequence[Configuration], title: str) -> dict[Configuration, float]:
         """Find the learning rate of each configuration with the best mean validation metric."""
-        found: dict[Configuration, dict[float, list[float | None]]] = {}
-        runs = [(one, rate) for one in dict.fromkeys(wanted) for rate in self._rates(one)]
-        for one in self.run(runs, f"{title}: learning rates", tunes=True):
-            of_rate = found.setdefault(one.configuration, {})
-            of_rate.setdefault(one.run.parameters["rate"], []).append(one.result["validation"])
-        best = {one: best_rate(sorted(of_rate), of_rate) for one, of_rate in found.items()}
+        scores: dict[Configuration, dict[float, list[float | None]]] = {}
+        runs = [(case, rate) for case in dict.fromkeys(cases) for rate in self._rates(case)]
+        for done in self.run(runs, f"{title}: learning rates", tunes=True):
+            of_rate = scores.setdefault(done.configuration, {})
+            of_rate.setdefault(done.run.parameters["rate"], []).append(done.result["validation"])
+        best = {case: best_rate(sorted(of_rate), of_rate) for case, of_rate in scores.items()}
         at_end = [
-            f"{one.method} r={one.r} ({rate:g})"
-            for one, rate in best.items()
-            if not self.quick and rate in (min(found[one]), max(found[one]))
+            f"{case.method} r={case.r} ({rate:g})"
+            for case, rate in best.items()
+            if not self.quick and rate in (min(scores[case]), max(scores[case]))
         ]
         if at_end:
             self.say(f"note: the lowest or highest rate tried is best for {', '.join(at_end)}")
@@ -98,29 +98,29 @@ class Session:
         return rates[1:2] if self.quick else rates
 
     def run(
-        self, wanted: Iterable[tuple[Configuration, float]], title: str, *, tunes: bool = False
+        self, pairs: Iterable[tuple[Configuration, float]], title: str, *, tunes: bool = False
     ) -> list[Finished]:
         """Run configurations at their learning rates on all seeds, or on the tuning seeds."""
-        wanted = list(wanted)
-        prepared = self._checked([one for one, _ in wanted])
+        pairs = list(pairs)
+        prepared = self._checked([case for case, _ in pairs])
         runs: list[tuple[Configuration, Point]] = []
-        for one, rate in wanted:
-            chosen = self.settings(one.task)
-            seeds = chosen["tuning_seeds"] if tunes else self.seeds_of(one.task)
+        for case, rate in pairs:
+            chosen = self.settings(case.task)
+            seeds = chosen["tuning_seeds"] if tunes else self.seeds_of(case.task)
             for start in range(0, len(seeds), chosen["block"]):
                 block = seeds[start : start + chosen["block"]]
                 run = point(
-                    one, chosen, prepared[one.task], rate=rate, seeds=block, tunes=tunes,
+                    case, chosen, prepared[case.task], rate=rate, seeds=block, tunes=tunes,
                     device=self.resolved_device,
                 )  # fmt: skip
-                runs.append((one, run))
+                runs.append((case, run))
         # Points repeat: every sweep of a sensitivity study contains the run with default settings.
         distinct = list({run.key(): run for _, run in runs}.values())
         results = self.compute(distinct, compute, title, in_words=_in_words)
         of_key = {run.key(): result for run, result in zip(distinct, results, strict=True)}
         return [
-            Finished(one, run, seed, result)
-            for one, run in runs
+            Finished(case, run, seed, result)
+            for case, run in runs
             for seed, result in zip(run.parameters["seeds"], of_key[run.key()]["runs"], strict=True)
         ]
 
@@ -140,23 +140,25 @@ class Session:
             results = Runner(store, jobs, bar).run(
                 points,
                 partial(work, folder=self.out / "tasks"),
-                (lambda *one: bar.title(in_words(*one))) if bar and in_words else None,
+                (lambda *words: bar.title(in_words(*words))) if bar and in_words else None,
             )
         for line in store.rejected:
             self.say(f"note: {line}")
         return results
 
-    def _checked(self, wanted: Sequence[Configuration]) -> dict[str, Prepared]:
+    def _checked(self, cases: Sequence[Configuration]) -> dict[str, Prepared]:
         """Prepare the tasks, and check beforehand that every configuration can be run."""
         peft()
         resolve_device(self.device)
         writable_folder(self.out)
-        prepared = {task: self.prepared(task) for task in dict.fromkeys(one.task for one in wanted)}
-        shapes = {task: layer_shape(one, self.settings(task)) for task, one in prepared.items()}
-        for one in dict.fromkeys(wanted):
-            chosen = self.settings(one.task)
-            budget = Budget(one.r, chosen["steps"])
-            check(find_method(one.method), budget, shapes[one.task], loca_of(one, chosen))
+        prepared = {
+            task: self.prepared(task) for task in dict.fromkeys(case.task for case in cases)
+        }
+        shapes = {task: layer_shape(data, self.settings(task)) for task, data in prepared.items()}
+        for case in dict.fromkeys(cases):
+            chosen = self.settings(case.task)
+            budget = Budget(case.r, chosen["steps"])
+            check(find_method(case.method), budget, shapes[case.task], loca_of(case, chosen))
         return prepared
 
     def store(self, name: str, tables: Mapping[str, Sequence[Row]]) -> None:
@@ -181,8 +183,8 @@ class Session:
 
 def _in_words(run: Point, result: Mapping[str, Any]) -> str:
     p = run.parameters
-    found = [one["validation" if p["tunes"] else "metric"] for one in result["runs"]]
-    good = [value for value in found if value is not None]
+    scores = [outcome["validation" if p["tunes"] else "metric"] for outcome in result["runs"]]
+    good = [value for value in scores if value is not None]
     mean = f"{METRIC} {sum(good) / len(good):.3f}" if good else "diverged"
     return f"{p['task']}, {p['method']}: {mean}"
 
@@ -209,15 +211,16 @@ def session_command(function: Callable[..., None]) -> click.Command:
     """Make a command with the common options, which receives a :class:`Session`."""
 
     @wraps(function)
-    def with_session(**given: Any) -> None:
-        common = {str(option.name): given.pop(str(option.name)) for option in _OPTIONS}
+    def with_session(**arguments: Any) -> None:
+        common = {str(option.name): arguments.pop(str(option.name)) for option in _OPTIONS}
         if common["quick"] and common["full"]:
-            msg = "--quick and --full exclude each other; give only one of them"
-            raise click.UsageError(msg)
+            raise click.UsageError("--quick and --full exclude each other; give only one of them")
         if common["jobs"] == 0 or common["jobs"] < -1:
-            msg = "--jobs must be a positive number, or -1 for one per core, not "
-            raise click.UsageError(msg + str(common["jobs"]))
-        function(Session(**common), **given)
+            raise click.UsageError(
+                "--jobs must be a positive number, or -1 for one per core, not "
+                + str(common["jobs"])
+            )
+        function(Session(**common), **arguments)
 
     command = click.command(cls=Command)(with_session)
     command.params = [*_OPTIONS, *command.params]

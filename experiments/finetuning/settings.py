@@ -26,7 +26,7 @@ def task_names() -> list[str]:
 
 
 def kind_of(task: str) -> str:
-    """The task that a random variant is of: ``digits`` of ``digits-3`` and of ``digits``."""
+    """The task without the number of a variant: ``digits`` for ``digits-3`` and ``digits``."""
     return re.sub(r"(?<=.)-[1-9]\d*$", "", task)
 
 
@@ -36,15 +36,14 @@ def settings(task: str, *, quick: bool = False) -> dict[str, Any]:
     A small task has variants with random data, for example ``digits-3``, where five random digits
     are new. Their number is the setting ``draw``, which is 0 for the task itself.
     """
-    known = {name: entry for name, entry in _read().items() if name != PROTOCOL}
+    tasks = {name: entry for name, entry in _read().items() if name != PROTOCOL}
     name = kind_of(task)
     draw = 0 if name == task else int(task.removeprefix(f"{name}-"))
-    protocol, own = _read()[PROTOCOL], find("task", name, known)
-    merged = {**protocol, **own, **(protocol["quick"] | own["quick"] if quick else {})}
+    protocol, of_task = _read()[PROTOCOL], find("task", name, tasks)
+    merged = {**protocol, **of_task, **(protocol["quick"] | of_task["quick"] if quick else {})}
     del merged["quick"]
     if draw:
         if merged["grid"] != "small":
-            msg = f"{name} has no variants; use {name}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(f"{name} has no variants; use {name}")
         merged |= {"draw": draw, "title": f"{merged['title']}, draw {draw}"}
     return merged

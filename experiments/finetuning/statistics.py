@@ -15,10 +15,10 @@ LEVEL = 0.95
 
 def grouped(rows: Iterable[Row], names: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
     """The rows by their values in some columns."""
-    found: dict[tuple[Any, ...], list[Row]] = {}
+    groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault(tuple(row[name] for name in names), []).append(row)
-    return found
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return groups
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -63,7 +63,7 @@ def summary(
     paired test are adjusted by Holm's method over all groups.
     """
     groups = grouped(rows, by)
-    found: list[Row] = []
+    lines: list[Row] = []
     for key, members in groups.items():
         good = _metrics(members)
         mean, low, high = interval(list(good.values())) if good else (None, None, None)
@@ -75,22 +75,22 @@ def summary(
             compared = tuple({**line, **reference}[name] for name in by)
             other = _metrics(groups.get(compared, [])) if compared != key else {}
             line |= _difference([good[seed] - other[seed] for seed in good if seed in other])
-        found.append(line)
-    tested = [line for line in found if line.get("p_value") is not None]
+        lines.append(line)
+    tested = [line for line in lines if line.get("p_value") is not None]
     adjusted = holm([line["p_value"] for line in tested])
     for line, p_value in zip(tested, adjusted, strict=True):
         line["p_value"] = p_value
-    return found
+    return lines
 
 
 def _metrics(members: Iterable[Row]) -> dict[int, float]:
     """The metric by seed."""
-    return {one["seed"]: one["metric"] for one in members if not one["diverged"]}
+    return {row["seed"]: row["metric"] for row in members if not row["diverged"]}
 
 
 def _difference(differences: Sequence[float]) -> Row:
     names = ("difference", "difference_low", "difference_high", "p_value")
     if len(differences) < 2:
         return dict.fromkeys(names)
-    found = (*interval(differences), paired_p_value(differences))
-    return dict(zip(names, found, strict=True))
+    values = (*interval(differences), paired_p_value(differences))
+    return dict(zip(names, values, strict=True))

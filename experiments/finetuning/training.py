@@ -118,8 +118,8 @@ class Group:
         curves: list[list[list[float | int | None]]] = [[] for _ in self.runs]
         is_watched = chosen["looks"] and not p["tunes"]
         for step in range(1, chosen["steps"] + 1):
-            which = torch.stack([next(batch) for batch in batches])
-            self._step({name: values[which] for name, values in train.items()})
+            rows = torch.stack([next(batch) for batch in batches])
+            self._step({name: values[rows] for name, values in train.items()})
             if is_watched and (step % chosen["every"] == 0 or step == chosen["steps"]):
                 looked = self.evaluate("validation", chosen["looks"])
                 for run, curve, (loss, metric, _) in zip(self.runs, curves, looked, strict=True):
@@ -127,7 +127,7 @@ class Group:
                     if not run.diverged:
                         curve.append([step, sum(since) / len(since), loss, metric])
         measured = self.evaluate("validation" if p["tunes"] else "test")
-        return [self._result(*one) for one in zip(self.runs, measured, curves, strict=True)]
+        return [self._result(*parts) for parts in zip(self.runs, measured, curves, strict=True)]
 
     def _result(self, run: Run, measured: Measured, curve: list[Any]) -> dict[str, Any]:
         loss, metric, parts = measured
@@ -163,35 +163,38 @@ class Group:
         """Losses (R,) and logits of all runs, each on its own part of the batch."""
         if self.is_small:
             return group_losses([run.core for run in self.runs], **batch)
-        found = []
+        outputs = []
         for n, run in enumerate(self.runs):
             # In training, AdaLoRA's regulariser is part of the loss; only PEFT's wrapper adds it.
             regularised: Any = run.model.base_model if run.is_adalora else run.core
             forward = regularised if run.model.training else run.core
-            found.append(forward(**{name: values[n] for name, values in batch.items()}))
-        return torch.stack([one.loss for one in found]), torch.stack([one.logits for one in found])
+            outputs.append(forward(**{name: values[n] for name, values in batch.items()}))
+        losses = torch.stack([output.loss for output in outputs])
+        return losses, torch.stack([output.logits for output in outputs])
 
     @torch.no_grad()
-    def evaluate(self, split: str, most: int | None = None) -> list[Measured]:
-        """Mean loss, metric and metrics of the parts of ``most`` examples, of each run."""
+    def evaluate(self, split: str, limit: int | None = None) -> list[Measured]:
+        """Mean loss, metric and metrics of the parts of ``limit`` examples, of each run."""
         for run in self.runs:
             run.model.eval()
-        examples = {name: values[:most] for name, values in self.splits[split].items()}
+        examples = {name: values[:limit] for name, values in self.splits[split].items()}
         total, count = len(examples["labels"]), len(self.runs)
         losses = torch.zeros(count, dtype=torch.float64)
-        found = []
+        predicted = []
         for start in range(0, total, _EVALUATED_AT_ONCE):
             part = {k: v[start : start + _EVALUATED_AT_ONCE] for k, v in examples.items()}
             loss, logits = self._outputs(
                 {name: values.expand(count, *values.shape) for name, values in part.items()}
             )
             losses += loss.double().cpu() * len(part["labels"])
-            found.append(predictions(logits, part["labels"]).cpu())
+            predicted.append(predictions(logits, part["labels"]).cpu())
         labels, settings = targets(examples["labels"]).cpu(), self.p["settings"]
         metric, parts = METRICS[settings.get("measure", METRIC)], settings.get("parts", 0)
-        return [
-            (loss, metric(own, labels), [metric(own[i::parts], labels[i::parts])
-                                         for i in range(parts)])
-            if math.isfinite(loss) else (None, None, None)
-            for loss, own in zip((losses / total).tolist(), torch.cat(found, dim=1), strict=True)
-        ]  # fmt: skip
+        measured = []
+        for loss, y in zip((losses / total).tolist(), torch.cat(predicted, dim=1), strict=True):
+            if math.isfinite(loss):
+                of_parts = [metric(y[i::parts], labels[i::parts]) for i in range(parts)]
+                measured.append((loss, metric(y, labels), of_parts))
+            else:
+                measured.append((None, None, None))
+        return measured

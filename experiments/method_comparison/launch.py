@@ -19,8 +19,8 @@ from pathlib import Path
 def main(arguments: list[str]) -> None:
     """Register LoCA with PEFT and run a script as ``python SCRIPT ARGUMENTS`` does."""
     if not arguments or not Path(arguments[0]).is_file():
-        found = f"{arguments[0]} is not a file" if arguments else "there is no script"
-        sys.exit(f"{found}; usage: python launch.py run.py [OPTIONS] experiments/loca/NAME")
+        problem = f"{arguments[0]} is not a file" if arguments else "there is no script"
+        sys.exit(f"{problem}; usage: python launch.py run.py [OPTIONS] experiments/loca/NAME")
 
     import loca_theory.adapters  # noqa: F401
 

@@ -35,8 +35,9 @@ _POSITIVE = click.IntRange(min=1)
               help="Steps from one checkpoint to the next.")  # fmt: skip
 @click.option("--model", help="A folder, or another name on the hub.")
 @click.option("--data", help="A folder or a name on the hub, as datasets.load_dataset reads it.")
-@click.option("--texts", type=click.IntRange(min=0),
-              help="Of e2e: number of texts to write; default: all.")  # fmt: skip
+@click.option(
+    "--texts", type=click.IntRange(min=0), help="Of e2e: number of texts to write; default: all."
+)
 @click.option("--questions", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="Of instruct: questions to answer, in LLM-as-a-judge's format.")  # fmt: skip
 @click.option("--samples", type=click.IntRange(min=0), default=4, show_default=True,
@@ -44,7 +45,7 @@ _POSITIVE = click.IntRange(min=1)
 @click.option("--out", type=Folder(file_okay=False), default=Choice.out, show_default=True,
               help="Folder of the results.")  # fmt: skip
 def main(
-    name: str, task: str | None, model_size: str | None, seed: tuple[int, ...], **asked: Any
+    name: str, task: str | None, model_size: str | None, seed: tuple[int, ...], **options: Any
 ) -> None:
     """Run the experiment NAME of the paper with its settings, or list them all.
 
@@ -57,15 +58,16 @@ def main(
     try:
         from experiments.paper_scale.run import run
     except ImportError as error:
-        msg = f"{error.name} is not installed: pip install 'loca-theory[paper-scale]'"
-        raise ResourceError(msg) from error
+        raise ResourceError(
+            f"{error.name} is not installed: pip install 'loca-theory[paper-scale]'"
+        ) from error
     family = families()[name]
     task, model_size = task or next(iter(family.tasks)), model_size or next(iter(family.sizes))
-    for one in seed or seeds(family):
-        row, is_new = run(Choice(family, task, model_size, seed=one, **asked))
-        line = f"{task}, {model_size}, {row['method']}, seed {one}: {row['metric']} "
+    for run_seed in seed or seeds(family):
+        row, is_new = run(Choice(family, task, model_size, seed=run_seed, **options))
+        line = f"{task}, {model_size}, {row['method']}, seed {run_seed}: {row['metric']} "
         line += f"{row['value']:.4g} after {row['steps']} steps, {row['trained']:,} trained "
-        line += "parameters besides the head" + ", diverged" * bool(row["diverged"])
+        line += f"parameters besides the head{', diverged' if row['diverged'] else ''}"
         click.echo(line + ("" if is_new else " (stored)"))
 
 
@@ -77,13 +79,16 @@ def _describe(family: Family) -> None:
     for task, data in family.tasks.items():
         click.echo(f"  {task}: {data.data}{f' ({data.config})' if data.config else ''}")
     click.echo(f"  seeds: {', '.join(map(str, seeds(family)))}")
-    others = [one.name for one in methods().values() if one.kind in KINDS and one.kind != "loca"]
-    runs = [*product(["loca"], family.tasks, family.sizes),
-            *product(others, [*family.tasks][:1], [*family.sizes][:1])]  # fmt: skip
+    kinds = {*KINDS} - {"loca"}
+    baselines = [method.name for method in methods().values() if method.kind in kinds]
+    runs = [
+        *product(["loca"], family.tasks, family.sizes),
+        *product(baselines, [*family.tasks][:1], [*family.sizes][:1]),
+    ]
     for method, task, size in runs:
         try:
-            found = vars(resolve(Choice(family, task, size, method)))
-            said = ", ".join(f"{name} {one}" for name, one in found.items() if one is not None)
+            settings = vars(resolve(Choice(family, task, size, method)))
+            said = ", ".join(f"{name} {x}" for name, x in settings.items() if x is not None)
         except InvalidArgumentError as error:  # what the paper does not state
             said = str(error)
         click.echo(f"  {method}, {task} {size}: {said}")

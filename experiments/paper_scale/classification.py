@@ -22,18 +22,20 @@ def prepare(choice: Choice, settings: Settings) -> Prepared:
     for part in parts.values():
         # The test sets of GLUE have labels of −1.
         if task.classes > 1 and not set(part[column(part, task.label)]) <= {*range(task.classes)}:
-            msg = f"{choice.task} has labels from 0 to {task.classes - 1}, but the data have "
-            raise InvalidArgumentError(msg + "others; use labelled data")
+            raise InvalidArgumentError(
+                f"{choice.task} has labels from 0 to {task.classes - 1}, but the data have "
+                "others; use labelled data"
+            )
     options: dict[str, Any] = {"num_labels": task.classes, "trust_remote_code": False}
     if is_text:
         tokenizer = load_pretrained(transformers.AutoTokenizer, choice, trust_remote_code=False)
-        data = {name: _tokenised(choice, settings, one, tokenizer) for name, one in parts.items()}
+        data = {name: _tokenised(choice, settings, part, tokenizer) for name, part in parts.items()}
         kind = transformers.AutoModelForSequenceClassification
         options["problem_type"] = "regression" if task.classes == 1 else None
         collate = transformers.DataCollatorWithPadding(tokenizer)
     else:
         process = load_pretrained(transformers.AutoImageProcessor, choice, trust_remote_code=False)
-        data = {name: _pixels(choice, one, process) for name, one in parts.items()}
+        data = {name: _pixels(choice, part, process) for name, part in parts.items()}
         kind = transformers.AutoModelForImageClassification
         options["ignore_mismatched_sizes"] = True
         collate = transformers.default_data_collator
@@ -49,13 +51,13 @@ def prepare(choice: Choice, settings: Settings) -> Prepared:
 
 
 def _tokenised(choice: Choice, settings: Settings, part: Any, tokenizer: Any) -> Any:
-    task, most = choice.family.tasks[choice.task], tokenizer.model_max_length
+    task, limit = choice.family.tasks[choice.task], tokenizer.model_max_length
     label, columns = column(part, task.label), [column(part, (name,)) for name in task.columns]
-    longest = min(settings.max_length or most, most)
+    longest = min(settings.max_length or limit, limit)
 
     def encode(rows: Any) -> Any:
         texts = (rows[name] for name in columns)
-        labels = [float(one) for one in rows[label]] if task.classes == 1 else rows[label]
+        labels = [float(label) for label in rows[label]] if task.classes == 1 else rows[label]
         return {**tokenizer(*texts, truncation=True, max_length=longest), "labels": labels}
 
     return part.map(encode, batched=True, remove_columns=part.column_names)
@@ -77,8 +79,8 @@ def measure(metric: str) -> Callable[[Any], dict[str, float]]:
     # Of two classes the correlation is that of Matthews.
     of = correlation if "correlation" in metric else accuracy
 
-    def score(found: Any) -> dict[str, float]:
-        predicted, labels = torch.as_tensor(found.predictions), torch.as_tensor(found.label_ids)
+    def score(result: Any) -> dict[str, float]:
+        predicted, labels = torch.as_tensor(result.predictions), torch.as_tensor(result.label_ids)
         predicted = predicted.flatten() if metric.startswith("Pearson") else predicted.argmax(-1)
         return {metric: 100 * of(predicted, labels.flatten())}
 

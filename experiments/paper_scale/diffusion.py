@@ -48,8 +48,8 @@ class NoiseLoss:
         if unet.training:
             fraction, drawn = self._dropout, torch.rand(size, device=device)
             said = torch.where((drawn < 2 * fraction)[:, None, None], nothing, said)
-            kept = ~((drawn >= fraction) & (drawn < 3 * fraction))
-            before = before * kept[:, None, None, None]
+            keeps = ~((drawn >= fraction) & (drawn < 3 * fraction))
+            before = before * keeps[:, None, None, None]
         noisy = torch.cat([noise_of.add_noise(after, noise, times), before], dim=1)
         predicted = unet(noisy, times, encoder_hidden_states=said).sample
         loss = nn.functional.mse_loss(predicted.float(), noise)
@@ -68,8 +68,8 @@ def prepare(choice: Choice, settings: Settings) -> Prepared:
     for name in (before, after):
         part = part.cast_column(name, datasets.Image())
 
-    def loaded(kind: Any, folder: str, **more: Any) -> Any:
-        return load_pretrained(kind, choice, subfolder=folder, **more)
+    def loaded(kind: Any, folder: str, **options: Any) -> Any:
+        return load_pretrained(kind, choice, subfolder=folder, **options)
 
     parts = {
         "vae": loaded(diffusers.AutoencoderKL, "vae", use_safetensors=True),
@@ -97,16 +97,20 @@ def prepare(choice: Choice, settings: Settings) -> Prepared:
     def show(trained: nn.Module, folder: Path) -> dict[str, float]:
         sampler = diffusers.DDIMScheduler.from_config(parts["scheduler"].config)
         pipeline = diffusers.StableDiffusionInstructPix2PixPipeline(
-            **{**parts, "scheduler": sampler}, safety_checker=None, feature_extractor=None,
+            **{**parts, "scheduler": sampler},
+            safety_checker=None,
+            feature_extractor=None,
             requires_safety_checker=False,
-        )  # fmt: skip
+        )
         trained.eval()
         for i, row in enumerate(halves["test"].take(min(choice.samples, len(halves["test"])))):
             photograph = _resized(row[before], size)
             edited = pipeline(
-                row[instruction], image=photograph, num_inference_steps=options["sampling_steps"],
+                row[instruction],
+                image=photograph,
+                num_inference_steps=options["sampling_steps"],
                 generator=torch.Generator().manual_seed(_SEED + i),
-            ).images[0]  # fmt: skip
+            ).images[0]
             photograph.save(writable_folder(folder) / f"{i}-before.png")
             edited.save(folder / f"{i}-after.png")
         return {}

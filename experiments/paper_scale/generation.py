@@ -39,27 +39,27 @@ def prepare_e2e(choice: Choice, settings: Settings) -> Prepared:
     data: dict[str, Any] = {}
     references: dict[str, list[str]] = {}  # the data repeat a meaning for each of its sentences
     for name, part in parts.items():
-        meanings, sentences = (part[column(part, one)] for one in (task.columns, task.label))
-        prompts = [meaning_prompt(one) for one in meanings]
-        answers = [f" {one}" for one in sentences]
+        meanings, sentences = (part[column(part, names)] for names in (task.columns, task.label))
+        prompts = [meaning_prompt(meaning) for meaning in meanings]
+        answers = [f" {sentence}" for sentence in sentences]
         data[name] = _encoded(part, prompts, answers, tokenizer, settings)
         if name in task.evaluation:
             for meaning, sentence in zip(meanings, sentences, strict=True):
                 references.setdefault(meaning, []).append(sentence)
 
     def write(trained: nn.Module, folder: Path) -> dict[str, float]:
-        asked = list(references)[: choice.texts]
-        if not asked:
+        meanings = list(references)[: choice.texts]
+        if not meanings:
             return {}
         decoding = {name: options[name] for name in _DECODING}
-        prompts = [meaning_prompt(one) for one in asked]
+        prompts = [meaning_prompt(meaning) for meaning in meanings]
         written = continued(trained, tokenizer, prompts, settings.batch_size, **decoding)
         rows = [
-            {"meaning_representation": one, "text": text, "references": references[one]}
-            for one, text in zip(asked, written, strict=True)
+            {"meaning_representation": meaning, "text": text, "references": references[meaning]}
+            for meaning, text in zip(meanings, written, strict=True)
         ]
         _write_lines(folder / "texts.jsonl", rows)
-        streams = list(zip_longest(*(references[one] for one in asked)))
+        streams = list(zip_longest(*(references[meaning] for meaning in meanings)))
         return {"BLEU": float(sacrebleu.corpus_bleu(written, streams).score)}
 
     return Prepared(
@@ -73,18 +73,18 @@ def prepare_instruct(choice: Choice, settings: Settings) -> Prepared:
     family, task = choice.family, choice.family.tasks[choice.task]
     questions = _questions(choice.questions)
     part, (model, tokenizer) = read_data(choice)["train"], _loaded(choice)
-    given = (part[column(part, (name,))] for name in task.columns)
-    prompts = [prompt(*one) for one in zip(*given, strict=True)]
+    columns = (part[column(part, (name,))] for name in task.columns)
+    prompts = [prompt(*fields) for fields in zip(*columns, strict=True)]
     data = _encoded(part, prompts, part[column(part, task.label)], tokenizer, settings)
 
     def answer(trained: nn.Module, folder: Path) -> dict[str, float]:
         """Answer all turns of each question; the prompt of a turn contains the earlier ones."""
-        rows, most = [], family.options["max_new_tokens"]
+        rows, limit = [], family.options["max_new_tokens"]
         for question, turns in questions:
             so_far, answers = "", []
             for turn in turns:
                 so_far += f"\n\n{_ASK.format(turn)}" if so_far else prompt(turn)
-                answers += continued(trained, tokenizer, [so_far], 1, max_new_tokens=most)
+                answers += continued(trained, tokenizer, [so_far], 1, max_new_tokens=limit)
                 so_far += answers[-1]
             name = f"{choice.model_size}-{choice.method}-seed{choice.seed}"
             choices = [{"index": 0, "turns": answers}]
@@ -115,12 +115,12 @@ def _encoded(
     """Tokens of prompts and answers, and labels that leave out the prompts."""
 
     def encode(_: Any, i: int) -> dict[str, list[int]]:
-        given = tokenizer(prompts[i])["input_ids"]
-        rest = tokenizer(answers[i], add_special_tokens=False)["input_ids"]
-        rest = [*rest, tokenizer.eos_token_id]
+        question = tokenizer(prompts[i])["input_ids"]
+        reply = tokenizer(answers[i], add_special_tokens=False)["input_ids"]
+        reply = [*reply, tokenizer.eos_token_id]
         return {
-            "input_ids": [*given, *rest][: settings.max_length],
-            "labels": [*[_IGNORED] * len(given), *rest][: settings.max_length],
+            "input_ids": [*question, *reply][: settings.max_length],
+            "labels": [*[_IGNORED] * len(question), *reply][: settings.max_length],
         }
 
     return part.map(encode, with_indices=True, remove_columns=part.column_names)
@@ -146,13 +146,13 @@ def continued(
     model.eval()
     texts: list[str] = []
     for start in range(0, len(prompts), batch_size):
-        given = tokenizer(
+        inputs = tokenizer(
             list(prompts[start : start + batch_size]), return_tensors="pt",
             return_token_type_ids=False, padding=True, padding_side="left",
         ).to(model.device)  # fmt: skip
         options |= {"pad_token_id": tokenizer.eos_token_id, "do_sample": False}
-        own = model.generate(**given, **options)[:, given["input_ids"].shape[1] :]
-        texts += tokenizer.batch_decode(own, skip_special_tokens=True)
+        continuation = model.generate(**inputs, **options)[:, inputs["input_ids"].shape[1] :]
+        texts += tokenizer.batch_decode(continuation, skip_special_tokens=True)
     return [text.strip() for text in texts]
 
 

@@ -1,4 +1,4 @@
-"""What a run trains: a model and its data, from the hub or from local folders.
+"""The model and the data of a run, from the hub or from local folders.
 
 Loaded files cannot run code: remote code is off, weights are safetensors, and ``datasets`` runs no
 scripts.
@@ -41,8 +41,10 @@ def readable(source: object, option: str) -> Iterator[None]:
         yield
     except Exception as error:
         cause = error.__cause__ or error
-        msg = f"{source} cannot be read ({type(cause).__name__}: {str(cause)[:160]}); "
-        raise ResourceError(msg + f"another can be given with {option}") from error
+        raise ResourceError(
+            f"{source} cannot be read ({type(cause).__name__}: {str(cause)[:160]}); "
+            f"another can be given with {option}"
+        ) from error
 
 
 def load_pretrained(kind: Any, choice: Choice, **options: Any) -> Any:
@@ -59,8 +61,8 @@ def read_data(choice: Choice) -> dict[str, Any]:
         {} if choice.data else {"name": task.config, "revision": task.revision}
     )
     with readable(choice.data or task.data, "--data"):
-        found = datasets.load_dataset(choice.data or task.data, split=parts, **options)
-    return dict(zip(parts, found, strict=True))
+        loaded = datasets.load_dataset(choice.data or task.data, split=parts, **options)
+    return dict(zip(parts, loaded, strict=True))
 
 
 def column(data: Any, names: tuple[str, ...]) -> str:
@@ -68,5 +70,6 @@ def column(data: Any, names: tuple[str, ...]) -> str:
     for name in names:
         if name in data.column_names:
             return name
-    msg = f"the data lack the column {' or '.join(names)}: they have {', '.join(data.column_names)}"
-    raise InvalidArgumentError(msg)
+    raise InvalidArgumentError(
+        f"the data lack the column {' or '.join(names)}: they have {', '.join(data.column_names)}"
+    )

@@ -54,8 +54,9 @@ def run(choice: Choice) -> tuple[dict[str, Any], bool]:
         table, _ = load_rows(choice.out, name)
         return cast("dict[str, Any]", table.to_pandas().to_dict("records")[0]), False
     row = _compute(choice, settings, writable_folder(choice.out) / name)
-    about = manifest(grid=json.loads(content), seed=choice.seed, device=row["device"],
-                     dtype=family.dtype)  # fmt: skip
+    about = manifest(
+        grid=json.loads(content), seed=choice.seed, device=row["device"], dtype=family.dtype
+    )
     about["libraries"] |= {library: library_version(library) for library in _LIBRARIES}
     store_rows([row], about, choice.out, name)
     for checkpoint in (choice.out / name).glob("checkpoint-*"):
@@ -83,16 +84,15 @@ def _compute(choice: Choice, settings: Settings, folder: Path) -> dict[str, Any]
     try:
         done = trainer.train(resume_from_checkpoint=str(last.parent) if last else None)
     except torch.OutOfMemoryError as error:
-        msg = "the GPU is out of memory; give a smaller --batch-size"
-        raise ResourceError(msg) from error
+        raise ResourceError("the GPU is out of memory; give a smaller --batch-size") from error
     history = trainer.state.log_history
     # The mean over training, if it was too short to log one: of a resumed run it would be wrong.
     logged = (log["loss"] for log in reversed(history) if "loss" in log)
     metrics = {"training loss": next(logged, done.metrics["train_loss"])}
     if ready.evaluation is not None:
         trainer.label_smoother = None  # smoothing is for training only
-        found = trainer.evaluate()
-        metrics |= {key.removeprefix("eval_"): one for key, one in found.items()}
+        measured = trainer.evaluate()
+        metrics |= {key.removeprefix("eval_"): value for key, value in measured.items()}
         metrics["perplexity"] = float(torch.tensor(metrics["loss"]).double().exp())
     is_finite = all(math.isfinite(loss) for log in history for loss in _losses(log))
     trained = trainer.accelerator.unwrap_model(trainer.model)
@@ -112,7 +112,7 @@ def _compute(choice: Choice, settings: Settings, folder: Path) -> dict[str, Any]
         "metric": ready.metric,
         "value": best if is_finite else math.nan,
         "last": last_value if is_finite else math.nan,
-        "others": json.dumps({key: one for key, one in metrics.items() if math.isfinite(one)}),
+        "others": json.dumps({key: x for key, x in metrics.items() if math.isfinite(x)}),
         **counts,
         "r": settings.rank,
         "components": settings.components,
@@ -159,8 +159,9 @@ def adapted(model: nn.Module, choice: Choice, settings: Settings) -> nn.Module:
     try:
         return with_adapter(model, config, settings.targets, head)
     except ValueError as error:  # PEFT names what does not fit
-        msg = f"{choice.method} does not fit {choice.source}: {error}"
-        raise InvalidArgumentError(msg) from error
+        raise InvalidArgumentError(
+            f"{choice.method} does not fit {choice.source}: {error}"
+        ) from error
 
 
 def _losses(logs: dict[str, Any]) -> list[float]:
@@ -204,8 +205,9 @@ def make_trainer(
         dataloader_num_workers=_WORKERS if has_gpu else 0,
     )
     if arguments.n_gpu > 1:
-        msg = "several GPUs are visible, but a run uses one; set CUDA_VISIBLE_DEVICES=0"
-        raise ResourceError(msg)
+        raise ResourceError(
+            "several GPUs are visible, but a run uses one; set CUDA_VISIBLE_DEVICES=0"
+        )
     callbacks: list[transformers.TrainerCallback] = [StopWhenDiverged()]
     if any(isinstance(m, CosineSpectrum) and m.is_searching for m in model.modules()):
         follow(model)  # adds the locations before the optimiser is made

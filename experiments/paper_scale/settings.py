@@ -148,21 +148,20 @@ def resolve(choice: Choice) -> Settings:
     """Determine the settings of a run."""
     family, method = choice.family, find_method(choice.method)
     if method.kind not in KINDS or (method.kind == "head" and family.head is None):
-        msg = f"{family.title} is not run with {method.title}"
-        raise InvalidArgumentError(msg)
-    common, own = _stated(choice, method)
+        raise InvalidArgumentError(f"{family.title} is not run with {method.title}")
+    common, of_method = _stated(choice, method)
     # A table has none, one or several of both.
     sizes, scalings = (
-        one if isinstance(one := own.get(name, []), list) else [one]
+        value if isinstance(value := of_method.get(name, []), list) else [value]
         for name in ("frequency_components", "scaling")
     )
     components = choice.components or next(iter(sizes), None)
     # Where the paper states several, the scaling is that of the number of components.
     scaling = dict(zip(sizes, scalings, strict=False)).get(components, next(iter(scalings), None))
     head = common.get("learning_rate_head", 0.0)
-    own_rate = own.get("learning_rate_coefficients", own.get("learning_rate"))
+    own_rate = of_method.get("learning_rate_coefficients", of_method.get("learning_rate"))
     rate: Any = choice.lr or (head if method.kind == "head" else own_rate)
-    rank = choice.r or own.get("rank")
+    rank = choice.r or of_method.get("rank")
     _check(choice, method, {"--lr": rate, "--r": rank, "--components": components})
     if "epochs" not in common and "total_steps" not in common:
         common |= stated("stated", task="image classification")
@@ -178,7 +177,7 @@ def resolve(choice: Choice) -> Settings:
         steps=steps,
         rate=rate,
         head_rate=head,
-        location_rate=own.get("learning_rate_locations", loca["learning_rate_locations"]),
+        location_rate=of_method.get("learning_rate_locations", loca["learning_rate_locations"]),
         weight_decay=common["weight_decay"],
         warmup=common.get("warmup_steps", common.get("warmup_ratio", 0)),
         label_smoothing=common.get("label_smoothing", 0.0),
@@ -188,7 +187,7 @@ def resolve(choice: Choice) -> Settings:
         rank=rank,
         components=components,
         scaling=choice.r or scaling,  # a rank given by the user gets α = r
-        alternating_steps=own.get("alternating_steps"),
+        alternating_steps=of_method.get("alternating_steps"),
         coefficient_steps=loca["coefficient_steps"],
         location_steps=loca["location_steps"],
     )
@@ -203,29 +202,32 @@ def _stated(choice: Choice, method: Method) -> tuple[dict[str, Any], dict[str, A
     is_printed = any(row.get("method") == name for row in printed(table)["rows"])
     roles = {"model": size.get("printed", ""), "task": choice.task}
     values = stated(table, method=name if is_printed else "LoCA", **roles)
-    own = {name: value for name, value in values.items() if name in _OWN} if is_printed else {}
-    if method.kind in ("lora", "dora") and not own and family.name == "glue":
-        own = stated("stated", method="LoRA", task="GLUE")
-    return {name: value for name, value in values.items() if name not in _OWN}, own
+    printed_values = values if is_printed else {}
+    of_method = {name: value for name, value in printed_values.items() if name in _OWN}
+    if method.kind in ("lora", "dora") and not of_method and family.name == "glue":
+        of_method = stated("stated", method="LoRA", task="GLUE")
+    return {name: value for name, value in values.items() if name not in _OWN}, of_method
 
 
-def _check(choice: Choice, method: Method, known: dict[str, float | None]) -> None:
+def _check(choice: Choice, method: Method, stated_values: dict[str, float | None]) -> None:
     """Check that the paper and the user together specify what a method needs, and no more."""
     amount = {"lora": "--r", "dora": "--r", "fourierft": "--components", "loca": "--components"}
     needed = [amount[method.kind], "--lr"] if method.kind in amount else ["--lr"]
-    for option, given in (("--r", choice.r), ("--components", choice.components)):
-        if given is not None and option not in needed:
-            msg = f"{option} does not apply to {method.title}: leave it out"
-            raise InvalidArgumentError(msg)
-    for option, given, owner in (
-        ("--texts", choice.texts, "e2e"), ("--questions", choice.questions, "instruct"),
-    ):  # fmt: skip
-        if given is not None and choice.family.name != owner:
-            msg = f"{option} is an option of {owner}: leave it out"
-            raise InvalidArgumentError(msg)
+    for option, value in (("--r", choice.r), ("--components", choice.components)):
+        if value is not None and option not in needed:
+            raise InvalidArgumentError(f"{option} does not apply to {method.title}: leave it out")
+    for option, value, owner in (
+        ("--texts", choice.texts, "e2e"),
+        ("--questions", choice.questions, "instruct"),
+    ):
+        if value is not None and choice.family.name != owner:
+            raise InvalidArgumentError(f"{option} is an option of {owner}: leave it out")
     if choice.lr is not None and not math.isfinite(choice.lr):
-        msg = f"--lr {choice.lr:g} is not a learning rate: give a finite number above 0"
-        raise InvalidArgumentError(msg)
-    if lacking := [option for option in needed if known[option] is None]:
-        msg = f"the paper does not state all settings of {method.title} on {choice.task}: give "
-        raise InvalidArgumentError(msg + " and ".join(lacking))
+        raise InvalidArgumentError(
+            f"--lr {choice.lr:g} is not a learning rate: give a finite number above 0"
+        )
+    if lacking := [option for option in needed if stated_values[option] is None]:
+        raise InvalidArgumentError(
+            f"the paper does not state all settings of {method.title} on {choice.task}: give "
+            + " and ".join(lacking)
+        )

@@ -1,4 +1,4 @@
-"""What the published runs say: correlations, models that leave a type out, and the hypotheses."""
+"""Results of the published runs: correlations, models without a type, and the hypotheses."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ def correlations(table: pd.DataFrame, task: str) -> pd.DataFrame:
     for group, runs in groups.items():
         for outcome in DESIGN["tasks"][task]["outcomes"]:
             for predictor, title in TITLES.items():
-                known = runs.dropna(subset=[predictor, outcome])
-                if len(known) < 8:
+                complete = runs.dropna(subset=[predictor, outcome])
+                if len(complete) < 8:
                     continue
                 statistic = partial(_correlation, predictor=predictor, outcome=outcome)
-                low, high = interval(known[[predictor, outcome, "peft_type"]], statistic)
-                row = {"runs": group, "outcome": outcome, "predictor": title, "n": len(known)}
-                rows.append({**row, "spearman": statistic(known), "low": low, "high": high})
+                low, high = interval(complete[[predictor, outcome, "peft_type"]], statistic)
+                row = {"runs": group, "outcome": outcome, "predictor": title, "n": len(complete)}
+                rows.append({**row, "spearman": statistic(complete), "low": low, "high": high})
     return pd.DataFrame(rows)
 
 
@@ -176,10 +176,10 @@ def models(table: pd.DataFrame, task: str, outcome: str) -> pd.DataFrame:
             "error, type left out": math.sqrt(np.mean((values - outside) ** 2)),
             "spearman, type left out": _rank(outside, values),
         })  # fmt: skip
-    others = [values[np.arange(len(values)) != i].mean() for i in range(len(values))]
+    means = [values[np.arange(len(values)) != i].mean() for i in range(len(values))]
     rows.append({
         "model": "the mean of the others", "n": len(runs), "R²": 0.0,
-        "error, type left out": math.sqrt(np.mean((values - np.array(others)) ** 2)),
+        "error, type left out": math.sqrt(np.mean((values - np.array(means)) ** 2)),
         "spearman, type left out": math.nan,
     })  # fmt: skip
     return pd.DataFrame([*rows, *of_types(runs, outcome)])
@@ -190,14 +190,16 @@ def of_types(runs: pd.DataFrame, outcome: str) -> list[dict[str, Any]]:
     size = runs.groupby("peft_type")[outcome].transform("size")
     mean = runs.groupby("peft_type")[outcome].transform("mean")
     several = size > 1
-    others = (mean * size - runs[outcome]) / (size - 1)
+    means = (mean * size - runs[outcome]) / (size - 1)
     if not several.any():
         return []
     row = {
-        "model": "the mean of its type", "n": int(several.sum()), "R²": math.nan,
-        "error, type left out": math.sqrt(((runs[outcome] - others)[several] ** 2).mean()),
-        "spearman, type left out": _rank(others[several], runs[outcome][several]),
-    }  # fmt: skip
+        "model": "the mean of its type",
+        "n": int(several.sum()),
+        "R²": math.nan,
+        "error, type left out": math.sqrt(((runs[outcome] - means)[several] ** 2).mean()),
+        "spearman, type left out": _rank(means[several], runs[outcome][several]),
+    }
     return [row]
 
 
@@ -215,11 +217,11 @@ def hypotheses(table: pd.DataFrame) -> pd.DataFrame:
         math.sqrt(np.mean((loss - left_out(images, MODELS[name], "train_loss")) ** 2))
         for name in ("numbers", "numbers and decrease")
     )
-    both = MODELS["numbers and decrease"]
-    coefficients = fit(texts, both, "train_loss")
+    predictors = MODELS["numbers and decrease"]
+    coefficients = fit(texts, predictors, "train_loss")
 
     def gain(runs: pd.DataFrame) -> float:
-        by_both = _rank(_logarithms(runs, both) @ coefficients, runs["train_loss"])
+        by_both = _rank(_logarithms(runs, predictors) @ coefficients, runs["train_loss"])
         return by_both - _rank(-runs["trained"], runs["train_loss"])
 
     low, high = interval(images, gain)

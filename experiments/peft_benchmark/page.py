@@ -100,11 +100,11 @@ def _answer(correlations: pd.DataFrame, differences: pd.DataFrame, models: pd.Da
         header.append(f"{title}, {by_loss['n'].max()} runs")
         is_loss = (models["task"] == task) & (models["outcome"] == "train_loss")
         errors = models[is_loss].set_index("model")["error, type left out"]
-        both = f"{errors['numbers']:.3f} → {errors['numbers and first step']:.3f}"
+        change = f"{errors['numbers']:.3f} → {errors['numbers and first step']:.3f}"
         cells = [_with_interval(by_loss.loc[title]) for title in _ASKED]
         of_task = differences[differences["task"] == task].set_index("predictor")
         cells.append(_with_interval(of_task.loc[_STEP], "difference"))
-        columns.append([*cells, both])
+        columns.append([*cells, change])
     titles = [f"{title}: rank correlation" for title in _ASKED]
     titles.append("correlation of the first step minus that of the trained numbers")
     titles.append("error of a model by the numbers → with the first step")

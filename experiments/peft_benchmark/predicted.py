@@ -46,16 +46,18 @@ _CANDIDATES: tuple[tuple[str, float, Callable[[int, int], int], Step], ...] = (
 
 
 def candidates() -> pd.DataFrame:
-    """What the model needs of each run: trained numbers, first step and predicted decrease."""
+    """Inputs of the model for each run: trained numbers, first step and predicted decrease."""
     shapes = [(p, q) for name, (p, q) in _TASK["shapes"].items() if name in _ADAPTED]
     copies, rows = _TASK["copies"], []
     for name, lr, numbers, step in _CANDIDATES:
         steps = [step(p, q) for p, q in shapes]
-        rows.append({
-            "adapter": name,
-            "lr": lr,
-            "trained": copies * sum(numbers(p, q) for p, q in shapes),
-            "frobenius": lr * math.sqrt(copies * sum(size.frobenius**2 for size in steps)),
-            "decrease": lr * copies * sum(size.decrease for size in steps),
-        })  # fmt: skip
+        rows.append(
+            {
+                "adapter": name,
+                "lr": lr,
+                "trained": copies * sum(numbers(p, q) for p, q in shapes),
+                "frobenius": lr * math.sqrt(copies * sum(size.frobenius**2 for size in steps)),
+                "decrease": lr * copies * sum(size.decrease for size in steps),
+            }
+        )
     return pd.DataFrame(rows)

@@ -30,8 +30,9 @@ def store_runs(table: Path, folder: Path) -> None:
     runs = pd.read_csv(table)
     for column in ("task", "experiment", "peft_type", "lr", "trained", "train_loss", "config"):
         if column not in runs:
-            msg = f"{table} has no column {column}; pass the table of PEFT's comparison"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"{table} has no column {column}; pass the table of PEFT's comparison"
+            )
     runs["config"] = runs["config"].map(_shortened)
     store_rows(runs, manifest(grid={"source": DESIGN["source"]}, seed=None), folder, RUNS)
 
@@ -69,8 +70,7 @@ def adapter(run: Mapping[str, Any]) -> Any:
 
     kind = run["peft_type"]
     if kind not in peft.PeftType.__members__:
-        msg = "no adapter was trained"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError("no adapter was trained")
     config_type: Any = PEFT_TYPE_TO_CONFIG_MAPPING[peft.PeftType(kind)]
     names = {field.name for field in fields(config_type)} - set(_DROPPED)
     settings = {key: value for key, value in json.loads(run["config"]).items() if key in names}
@@ -108,6 +108,5 @@ def _shapes(run: Mapping[str, Any], shapes: Mapping[str, tuple[int, int]]) -> li
     modules = ["*"] if "*" in shapes else named
     adapted = [(p, q) for name, (p, q) in shapes.items() if name in modules]
     if not adapted:
-        msg = f"the configuration names none of {', '.join(shapes)}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"the configuration names none of {', '.join(shapes)}")
     return adapted

@@ -46,12 +46,13 @@ def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[s
         return
     start, prepared = time.monotonic(), runs.prepare_all(data, _TASKS)
     if again:
-        here = runs.machine("cuda" if torch.cuda.is_available() else "cpu")
-        mine = [row for row in runs.stored(out).values() if row["machine"] == here]
-        rows = [row for row in mine if row["task"] in again and row["seed"] == 0]
-        if missed := {*again} - {row["task"] for row in rows}:
-            msg = f"{out} has no run with seed 0 of {', '.join(sorted(missed))} from {here}"
-            raise ResourceError(msg)
+        machine = runs.machine("cuda" if torch.cuda.is_available() else "cpu")
+        from_here = [row for row in runs.stored(out).values() if row["machine"] == machine]
+        rows = [row for row in from_here if row["task"] in again and row["seed"] == 0]
+        if absent := {*again} - {row["task"] for row in rows}:
+            raise ResourceError(
+                f"{out} has no run with seed 0 of {', '.join(sorted(absent))} from {machine}"
+            )
         other = 0
         for row in rows:
             new = runs.train(runs.trial_of(row), prepared[row["task"]])
@@ -60,17 +61,18 @@ def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[s
             click.echo(f"{row['task']}, {row['method']}: {'differs' if is_other else 'the same'}")
         raise SystemExit(bool(other))
     runs.continue_runs(
-        sorted(runs.stored(runs.STORED), key=lambda one: one.tunes), prepared, out, jobs=jobs,
+        sorted(runs.stored(runs.STORED), key=lambda trial: trial.tunes), prepared, out, jobs=jobs,
         say=click.echo, stops=lambda: time.monotonic() - start > 60 * minutes,
     )  # fmt: skip
     done, about = runs.stored(out), manifest(grid={}, seed=0, dtype="float32")
     store_rows(analysis.verdicts(list(done.values())), about, out, "comparisons")
     is_complete = runs.stored(runs.STORED).keys() <= done.keys()
     if is_complete and not (out / f"{runs.RETAINED}.parquet").exists():
-        found = [
-            runs.retained(one, prepared[one["full"].task]) for one in runs.complete_groups(done)
+        rows_of_groups = [
+            runs.retained(group, prepared[group["full"].task])
+            for group in runs.complete_groups(done)
         ]
-        store_rows([row for rows in found for row in rows], about, out, runs.RETAINED)
+        store_rows([row for rows in rows_of_groups for row in rows], about, out, runs.RETAINED)
 
 
 def _primary() -> list[str]:
@@ -79,25 +81,26 @@ def _primary() -> list[str]:
 
 def _print(out: Path) -> None:
     """Print the design, the comparisons, and the scores."""
-    every = list(runs.stored(out).values())
+    all_rows = list(runs.stored(out).values())
     click.echo(FIRST["analysis"])
-    others, described = _primary()[1:], FIRST["described"]
+    other_methods, described = _primary()[1:], FIRST["described"]
     for setting in FIRST["settings"]:
-        rows = [row for row in every if row["setting"] == setting]
+        rows = [row for row in all_rows if row["setting"] == setting]
         show(f"{setting}: primary comparisons with V1, points", analysis.primary(rows).T)
         show(f"{setting}: others with V1, points", analysis.compare(rows, described).T)
         title = f"{setting}: losses, % less than that of V1"
-        show(title, analysis.compare(rows, [*others, *described], analysis.LOSS).T)
+        show(title, analysis.compare(rows, [*other_methods, *described], analysis.LOSS).T)
         show(f"{setting}: mean scores", analysis.gains(rows, [*_primary(), *described]))
         if setting == "main":
             show("primary comparisons without one kind", analysis.without_each_kind(rows).T)
-            early = analysis.compare(rows, others, "loss_25").T
+            early = analysis.compare(rows, other_methods, "loss_25").T
             show("losses over steps 16 to 25, % less than that of V1", early)
-    show("comparisons that are stored", pd.DataFrame(analysis.verdicts(every)).T)
+    show("comparisons that are stored", pd.DataFrame(analysis.verdicts(all_rows)).T)
     if (path := out / f"{runs.RETAINED}.parquet").exists():
         energy = pd.read_parquet(path).groupby("method")[[runs.RETAINED]].mean()
         show("energy of full fine-tuning's increment at the locations", energy)
-    click.echo(f"{len(every)} rows, {sum(row['seconds'] for row in every) / 3600:.2f} CPU hours")
+    hours = sum(row["seconds"] for row in all_rows) / 3600
+    click.echo(f"{len(all_rows)} rows, {hours:.2f} CPU hours")
 
 
 def show(title: str, table: pd.DataFrame) -> None:

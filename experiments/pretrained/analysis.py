@@ -29,13 +29,15 @@ _UNUSED = ("kinds_low", "kinds_high", "draws_error", "draws_low", "draws_high", 
 def complete(rows: Sequence[Row], methods: Sequence[str], design: Design = FIRST) -> list[Row]:
     """The rows of methods on the tasks of kinds, with the seeds that all of them have."""
     tasks = {task for tasks in design["kinds"].values() for task in tasks}
-    mine = [row for row in rows if not row["tunes"] and row["method"] in methods]
-    mine = [row for row in mine if row["task"] in tasks]
-    tasks &= {*tasks_in(mine[0]["setting"], design)} if mine else set()
-    every = set(product(tasks, methods))
-    have = {seed: {(row["task"], row["method"]) for row in mine if row["seed"] == seed}
-            for seed in {row["seed"] for row in mine}}  # fmt: skip
-    return [row for row in mine if have.get(row["seed"]) == every]
+    chosen = [row for row in rows if not row["tunes"] and row["method"] in methods]
+    chosen = [row for row in chosen if row["task"] in tasks]
+    tasks &= {*tasks_in(chosen[0]["setting"], design)} if chosen else set()
+    required = set(product(tasks, methods))
+    have = {
+        seed: {(row["task"], row["method"]) for row in chosen if row["seed"] == seed}
+        for seed in {row["seed"] for row in chosen}
+    }
+    return [row for row in chosen if have.get(row["seed"]) == required]
 
 
 def score_table(rows: Sequence[Row], measure: str = "metric") -> pd.DataFrame:
@@ -67,11 +69,11 @@ def compare(
     """Compare methods with the reference on the seeds that are complete."""
     reference, lines = design["reference"], {}
     for method in methods:
-        mine = complete(rows, (method, reference), design)
-        if not mine:
+        chosen = complete(rows, (method, reference), design)
+        if not chosen:
             continue
-        found = score_table(mine, measure)
-        paired = (found[method] - found[reference]).reset_index(name="difference")
+        scores = score_table(chosen, measure)
+        paired = (scores[method] - scores[reference]).reset_index(name="difference")
         paired = paired.pivot_table(index="task", columns="seed", values="difference")
         kinds = by_kind(paired, design)
         kinds = kinds.div(units(design)[kinds.index], axis=0)
@@ -84,7 +86,7 @@ def compare(
                 permutation_test((of_kind,), np.mean, permutation_type="samples").pvalue),
             "seed_error": of_seed.std(ddof=1) / math.sqrt(len(of_seed)),
             "text_error": math.nan if measure.startswith(LOSS)
-            else _text_error(mine, method, design),
+            else _text_error(chosen, method, design),
             **of_kind, **{f"task {task}": value for task, value in paired.mean(axis=1).items()},
         }  # fmt: skip
     return pd.DataFrame(lines).T
@@ -112,11 +114,12 @@ def verdicts(rows: Sequence[Row]) -> list[Row]:
 def without_each_kind(rows: Sequence[Row], design: Design = FIRST) -> pd.DataFrame:
     """Mean and interval of the primary comparisons over all kinds but one, by that kind."""
     table = compare(rows, design["primary"], design=design)
-    of_kinds = table[[one for one in table if one in design["kinds"]]].astype(float)
+    of_kinds = table[[kind for kind in table if kind in design["kinds"]]].astype(float)
 
     def others(line: pd.Series) -> pd.Series:
-        found = {kind: interval(line.drop(kind).tolist()) for kind in line.index}
-        return pd.Series({k: "{:.2f} ({:.2f} to {:.2f})".format(*one) for k, one in found.items()})
+        intervals = {kind: interval(line.drop(kind).tolist()) for kind in line.index}
+        form = "{:.2f} ({:.2f} to {:.2f})"
+        return pd.Series({kind: form.format(*ends) for kind, ends in intervals.items()})
 
     return of_kinds.apply(others, axis=1)
 
@@ -147,21 +150,23 @@ def _text_error(rows: Sequence[Row], method: str, design: Design) -> float:
     """Standard error from the choice of test examples, from the differences on parts of them."""
     table = pd.DataFrame(rows).dropna(subset="parts")
     by_side = table.groupby(["task", table["method"] == method])["parts"]
-    means: Any = by_side.apply(lambda own: np.mean(own.tolist(), axis=0))
+    means: Any = by_side.apply(lambda parts: np.mean(parts.tolist(), axis=0))
     differences = 100 * (means.xs(True, level=1) - means.xs(False, level=1))
-    variances = differences.map(lambda one: one.var(ddof=1) / len(one))
+    variances = differences.map(lambda values: values.var(ddof=1) / len(values))
     kinds = {kind: variances.reindex(tasks).dropna() for kind, tasks in design["kinds"].items()}
     of_kinds = [
-        own.sum() / (len(own) * units(design)[kind]) ** 2 for kind, own in kinds.items() if len(own)
+        of_kind.sum() / (len(of_kind) * units(design)[kind]) ** 2
+        for kind, of_kind in kinds.items()
+        if len(of_kind)
     ]
     return math.sqrt(sum(of_kinds)) / len(of_kinds)
 
 
 def gains(rows: Sequence[Row], methods: Sequence[str], design: Design = FIRST) -> pd.DataFrame:
     """Mean scores by kind and method, and in the last row fractions of (full − probe)."""
-    found = {one: score_table(mine)[one].groupby("task").mean()
-             for one in methods if (mine := complete(rows, [one], design))}  # fmt: skip
-    table = by_kind(pd.DataFrame(found), design) if found else pd.DataFrame()
+    means = {method: score_table(chosen)[method].groupby("task").mean()
+             for method in methods if (chosen := complete(rows, [method], design))}  # fmt: skip
+    table = by_kind(pd.DataFrame(means), design) if means else pd.DataFrame()
     probe = design["tuning"]["probe"]
     if {probe, "full"} <= set(table):
         overall = table.mean()

@@ -38,7 +38,7 @@ STORED = Path(__file__).parents[2] / "figures" / "pretrained"
 TABLE, RETAINED = "runs", "retained"
 FULL, LARGEST, _SEEDS = "full", "largest", 2
 MEASURED = ("metric", "loss", "parts", "diverged")
-"""What a run of the same settings repeats to the bit."""
+"""The part of a row that a run of the same settings repeats to the bit."""
 
 Design = Mapping[str, Any]
 
@@ -78,30 +78,34 @@ def trial_settings(task: str, setting: str = "main", design: Design = FIRST) -> 
 
 def prepare_all(data: Path, folder: Path, design: Design = FIRST) -> dict[str, Prepared]:
     """Prepare all tasks from the files in ``data``."""
-    for name, wanted in design["versions"].items():
-        found = library_version(name)
-        if (found or "").partition("+")[0] != wanted:
-            msg = f"the design has {name} {wanted}, and {found or 'none'} is installed; "
-            raise ResourceError(msg + f"pip install {name}=={wanted}")
+    for name, expected in design["versions"].items():
+        installed = library_version(name)
+        if (installed or "").partition("+")[0] != expected:
+            raise ResourceError(
+                f"the design has {name} {expected}, and {installed or 'none'} is installed; "
+                f"pip install {name}=={expected}"
+            )
     check_files(design["tasks"], data)
     prepared = {}
     for task in design["tasks"]:
         chosen = {**design["protocol"], **design["tasks"][task]}
         prepared[task] = prepare_by(task, {**chosen, "data": str(data)}, chosen, folder)
         if prepared[task].digest != design["digests"].get(task, prepared[task].digest):
-            msg = f"the texts of {task} differ from those of the design, whose source is "
-            raise ResourceError(msg + chosen["source"])
+            raise ResourceError(
+                f"the texts of {task} differ from those of the design, whose source is "
+                + chosen["source"]
+            )
     return prepared
 
 
 def train(trial: Trial, prepared: Prepared, design: Design = FIRST) -> Row:
     """Run a trial, and return its row."""
-    one, run = point_of(trial, prepared, design)
+    configuration, run = point_of(trial, prepared, design)
     with one_thread():
         (result,) = compute(run, prepared.folder.parent, _located(trial, prepared, design))["runs"]
     # A run that tunes is measured on the validation set.
     measured = {"metric": result["validation"]} if trial.tunes else {}
-    row = Finished(one, run, trial.seed, {**result, **measured}).row
+    row = Finished(configuration, run, trial.seed, {**result, **measured}).row
     labels = load(*prepared)[0]["validation" if trial.tunes else "test"]["labels"]
     row["trivial"] = trivial(labels, METRICS[row["measure"]])
     about = {"machine": machine(run.parameters["device"]), "code": code_of(design)}
@@ -121,7 +125,9 @@ def _located(
         for spectrum, energy in zip(group.runs[0].spectra, energies, strict=True):
             best = energy.flatten().topk(len(spectrum.indices)).indices
             spectrum.set_indices(torch.stack(torch.unravel_index(best, energy.shape), dim=1))
-        group.runs[0].first_indices = [one.indices.clone() for one in group.runs[0].spectra]
+        group.runs[0].first_indices = [
+            spectrum.indices.clone() for spectrum in group.runs[0].spectra
+        ]
 
     return put
 
@@ -130,20 +136,20 @@ def spectra(trial: Trial, prepared: Prepared) -> list[torch.Tensor]:
     """Train, and return the squares of the DCT of each layer's increment."""
     _, run = point_of(trial, prepared)
     with trained(run, prepared.folder.parent) as (group, _, _):
-        return [dct2(one.double()).square() for one in group.runs[0].increments().values()]
+        return [dct2(change.double()).square() for change in group.runs[0].increments().values()]
 
 
 def point_of(
     trial: Trial, prepared: Prepared, design: Design = FIRST
 ) -> tuple[Configuration, Point]:
-    """What a trial trains, and all that its result depends on."""
+    """The configuration that a trial trains, and all that its result depends on."""
     chosen = trial_settings(trial.task, trial.setting, design) | {"head_rate": trial.head_rate}
-    one = Configuration(
+    configuration = Configuration(
         trial.task, trial.method, int(chosen["r"]), location_rate=trial.location_rate
     )
-    run = point(one, chosen, prepared, rate=trial.rate, seeds=[trial.seed],
+    run = point(configuration, chosen, prepared, rate=trial.rate, seeds=[trial.seed],
                 device=str(chosen["device"]), tunes=trial.tunes)  # fmt: skip
-    return one, run
+    return configuration, run
 
 
 def code_of(design: Design) -> str:
@@ -156,7 +162,7 @@ def machine(device: str) -> str:
     """The card, or CPU, and the libraries that train on it."""
     name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
     names = ("torch", "transformers", "peft")
-    libraries = [f"{one} {(library_version(one) or '').partition('+')[0]}" for one in names]
+    libraries = [f"{key} {(library_version(key) or '').partition('+')[0]}" for key in names]
     return ", ".join([name, *libraries])
 
 
@@ -168,7 +174,7 @@ def stored(folder: Path) -> dict[Trial, Row]:
 
 
 def trial_of(row: Mapping[str, Any]) -> Trial:
-    """What was run for a row."""
+    """The trial of a row."""
     return Trial(**{field.name: row[field.name] for field in fields(Trial)})
 
 
@@ -188,14 +194,16 @@ def continue_runs(
         ResourceError: a stored row is of another code or design.
     """
     done, code = stored(folder), code_of(design)
-    wanted = [one for one in trials if one not in done]
-    others = sorted({row["code"] for row in done.values()} - {code})
-    if wanted and others:
-        msg = f"{folder} has rows of the code {', '.join(others)}, and this is {code}; "
-        raise ResourceError(msg + "run the commit that they are of, or name another folder")
+    missing = [trial for trial in trials if trial not in done]
+    other_codes = sorted({row["code"] for row in done.values()} - {code})
+    if missing and other_codes:
+        raise ResourceError(
+            f"{folder} has rows of the code {', '.join(other_codes)}, and this is {code}; "
+            "run the commit that they are of, or name another folder"
+        )
     about = manifest(grid={"versions": design["versions"]}, seed=0, dtype="float32")
     runs = Parallel(jobs, return_as="generator")(
-        delayed(train)(one, prepared[one.task], design) for one in wanted if not stops()
+        delayed(train)(trial, prepared[trial.task], design) for trial in missing if not stops()
     )
     for row in filter(None, runs):
         done[trial_of(row)] = row
@@ -207,12 +215,13 @@ def continue_runs(
 
 def complete_groups(done: Mapping[Trial, Row]) -> list[dict[str, Trial]]:
     """The stored runs, by method, of full fine-tuning and of each search, of a task and seed."""
-    found: dict[tuple[str, int], dict[str, Trial]] = {}
-    wanted = {FULL, *FIRST["primary"]}
-    for one in done:
-        if one.setting == "main" and not one.tunes and one.seed < _SEEDS and one.method in wanted:
-            found.setdefault((one.task, one.seed), {})[one.method] = one
-    return [runs for runs in found.values() if {*runs} == wanted]
+    groups: dict[tuple[str, int], dict[str, Trial]] = {}
+    required = {FULL, *FIRST["primary"]}
+    for trial in done:
+        is_main = trial.setting == "main" and not trial.tunes
+        if is_main and trial.seed < _SEEDS and trial.method in required:
+            groups.setdefault((trial.task, trial.seed), {})[trial.method] = trial
+    return [runs for runs in groups.values() if {*runs} == required]
 
 
 def retained(runs: Mapping[str, Trial], prepared: Prepared) -> list[Row]:
@@ -227,15 +236,15 @@ def retained(runs: Mapping[str, Trial], prepared: Prepared) -> list[Row]:
         for method in FIRST["primary"]:
             _, run = point_of(runs[method], prepared)
             with trained(run, prepared.folder.parent) as (group, _, _):
-                (own,) = group.runs
-                locations[method] = [one.indices for one in own.spectra]
-                locations[FIRST["reference"]] = own.first_indices
+                (trained_run,) = group.runs
+                locations[method] = [spectrum.indices for spectrum in trained_run.spectra]
+                locations[FIRST["reference"]] = trained_run.first_indices
     energy: dict[str, Any] = {
-        method: sum(one[tuple(at.T)].sum() for one, at in zip(energies, found, strict=True))
-        for method, found in locations.items()
+        method: sum(e[tuple(at.T)].sum() for e, at in zip(energies, indices, strict=True))
+        for method, indices in locations.items()
     }
     count = len(next(iter(locations.values()))[0])
-    energy[LARGEST] = sum(one.flatten().topk(count).values.sum() for one in energies)
-    total = float(sum(one.sum() for one in energies))
+    energy[LARGEST] = sum(layer.flatten().topk(count).values.sum() for layer in energies)
+    total = float(sum(layer.sum() for layer in energies))
     about = {"task": runs[FULL].task, "seed": runs[FULL].seed}
     return [{**about, "method": name, RETAINED: float(e) / total} for name, e in energy.items()]

@@ -38,7 +38,7 @@ BITS = (0.5, 1.0, 2.0)  # per entry, at which coders are compared
 class Measured(NamedTuple):
     """A matrix and what it is."""
 
-    role: str  # increment, bfloat16 (the same of rounded weights), base, tuned or unrelated
+    role: str  # increment, bfloat16 (of rounded weights), base, tuned or unrelated
     pair: str
     name: str
     matrix: torch.Tensor
@@ -97,18 +97,17 @@ def measure(name: str, data: Path, *, bits: bool) -> list[Row]:
     torch.set_num_threads(1)  # small matrices, and sums in one order
     study = STUDIES[name]
     wheels = Wheels(data, study.packages)
-    known = {"study": name, "package": study.packages[0].partition("==")[0]}
+    fields = {"study": name, "package": study.packages[0].partition("==")[0]}
     rows: list[Row] = []
     for item in votes(matrices(study, wheels)):
         if bits and item.role != "increment":
             continue
         rng = generator(0, "published", name, item.pair, item.name)
-        about = {**known, "pair": item.pair, "name": item.name, "role": item.role}
+        about = {**fields, "pair": item.pair, "name": item.name, "role": item.role}
         values = coded(item, rng) if bits else retained(item.matrix, RANKS)
         rows.extend({**about, **row} for row in values)
     if not rows:
-        msg = "it has no matrix that was changed"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError("it has no matrix that was changed")
     return rows
 
 
@@ -132,8 +131,7 @@ def main(data: Path, out: Path, *, bits: bool) -> None:
         note = STUDIES[name].note(Wheels(data, STUDIES[name].packages))
         click.echo(f"{name}: {len(tables[name])} rows; {note}".removesuffix("; "), err=True)
     if not tables:
-        msg = "nothing was measured"
-        raise click.ClickException(msg)
+        raise click.ClickException("nothing was measured")
     grid = {name: STUDIES[name].about for name in tables}
     rows = list(chain.from_iterable(tables.values()))
     store_rows(rows, manifest(grid=grid, seed=0, dtype="float64"), out,

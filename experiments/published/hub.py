@@ -28,18 +28,18 @@ LEADING = 10  # singular vectors that may be intruders
 def measured(result: Analysis) -> Iterator[Row]:
     """By fine-tune: what the published statements are about."""
     for label in result.tuned:
-        mine = [one for one in result.matrices if one.tuned == label]
-        sizes = [math.prod(one.shape) for one in mine]
-        changed = [1 - one.zero_fraction for one in mine]
+        matrices = [matrix for matrix in result.matrices if matrix.tuned == label]
+        sizes = [math.prod(matrix.shape) for matrix in matrices]
+        changed = [1 - matrix.zero_fraction for matrix in matrices]
         yield {
             "fine-tune": label,
-            "matrices": len(mine),
+            "matrices": len(matrices),
             "entries changed in them": float(np.average(changed, weights=sizes)),
-            "norm of ΔW": math.sqrt(sum(one.energy or 0.0 for one in mine)),
-            "mean effective rank": float(np.mean([one.effective_rank for one in mine])),
-            "median rank of 90 %": float(np.median([one.rank_90 for one in mine])),
+            "norm of ΔW": math.sqrt(sum(matrix.energy or 0.0 for matrix in matrices)),
+            "mean effective rank": float(np.mean([matrix.effective_rank for matrix in matrices])),
+            "median rank of 90 %": float(np.median([matrix.rank_90 for matrix in matrices])),
             # Those like none of the 40 leading vectors of the base's matrix: an upper bound.
-            "intruders at most": sum(one.intruders or 0 for one in mine),
+            "intruders at most": sum(matrix.intruders or 0 for matrix in matrices),
         }
 
 
@@ -55,12 +55,12 @@ def main(name: str | None, out: Path, device: str, pairs: Path) -> None:
 
     Example: python -m experiments.published.hub qwen2.5-0.5b --out qwen
     """
-    known = tomllib.loads(pairs.read_text(encoding="utf-8"))
+    listed = tomllib.loads(pairs.read_text(encoding="utf-8"))
     if name is None:
-        for key, one in known.items():
-            click.echo(f"{key} ({one['gigabytes']} GB): {', '.join(one['tuned'])}")
+        for key, entry in listed.items():
+            click.echo(f"{key} ({entry['gigabytes']} GB): {', '.join(entry['tuned'])}")
         return
-    pair = find("pair", name, known)
+    pair = find("pair", name, listed)
     runner = Runner(store=ResultStore(out / "points"))
     result = analyze(
         pair["base"], *pair["tuned"], ranks=[8, 64], subspaces=LEADING, device=device, runner=runner

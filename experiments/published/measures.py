@@ -1,4 +1,4 @@
-"""What is measured of one matrix: an increment, a control, or an increment that was rounded."""
+"""Measurements of one matrix: an increment, a control, or an increment that was rounded."""
 
 from __future__ import annotations
 
@@ -76,11 +76,13 @@ def retained(matrix: torch.Tensor, ranks: Sequence[int]) -> Iterator[Row]:
         }
         for index, budget in enumerate(budgets):
             yield {
-                **about, "accounting": accounting.value, "r": budget.r,
+                **about,
+                "accounting": accounting.value,
+                "r": budget.r,
                 **{form: float(values[index]) for form, values in energies.items()},
                 "predicted": 1 - spectral_error(singular_values, "LoCA", budget),
                 "normal_limit": normal_limit(budget),
-            }  # fmt: skip
+            }
 
 
 def fitting_budgets(

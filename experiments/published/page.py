@@ -35,35 +35,37 @@ def winners(table: pd.DataFrame) -> pd.DataFrame:
 
 def counts(rows: pd.DataFrame) -> dict[str, int]:
     """In how many matrices each form retains most."""
-    found = rows["best"].value_counts()
-    return {form: int(found.get(form, 0)) for form in FORMS}
+    best = rows["best"].value_counts()
+    return {form: int(best.get(form, 0)) for form in FORMS}
 
 
 def printed(table: pd.DataFrame) -> str:
     """The sentences, the table and what decides, as the page has them."""
-    known = winners(table)
+    winning = winners(table)
     missing = ", ".join(sorted({*STUDIES, "mpnn"} - {*table["study"]}))
     if missing:
         return f"The page has no numbers without the studies that were left out: {missing}."
-    parts = [headline(known), *markdown(known), *decides(known, table)]
+    parts = [headline(winning), *markdown(winning), *decides(winning, table)]
     return "\n\n".join(parts)
 
 
-def headline(known: pd.DataFrame) -> str:
+def headline(winning: pd.DataFrame) -> str:
     """Three sentences that are true of several kinds of networks, beside their controls."""
-    steps = known[known["role"] == "increment"]
+    steps = winning[winning["role"] == "increment"]
     fraction = (steps["best"] == "LoCA").groupby([steps["study"], steps["accounting"]]).mean().max()
-    lead = known["LoRA"] - known["LoCA"]
+    lead = winning["LoRA"] - winning["LoCA"]
     keys = ["study", "accounting"]
-    leads = known.assign(lead=lead).pivot_table("lead", keys, "role")
+    leads = winning.assign(lead=lead).pivot_table("lead", keys, "role")
     gains = leads.rsub(leads["increment"], axis=0)[list(CONTROLS)].min(axis=1)
-    least = gains.groupby("study").min()
-    transformers = min(least[["sre", "rxnfp", "rxnfp-10k"]])
-    lstms = min(least[["mhc-1", "mhc-2", "mhc-hlap"]])
-    priced = known[known["accounting"] == "paper"].groupby(["study", "role"])
+    smallest = gains.groupby("study").min()
+    transformers = min(smallest[["sre", "rxnfp", "rxnfp-10k"]])
+    lstms = min(smallest[["mhc-1", "mhc-2", "mhc-hlap"]])
+    priced = winning[winning["accounting"] == "paper"].groupby(["study", "role"])
     entries = {key: counts(rows)["entries"] for key, rows in priced}
-    ani, chgnet = ({role: entries[name, role] for role in ("increment", *CONTROLS)}
-                   for name in ("ani", "chgnet"))  # fmt: skip
+    ani, chgnet = (
+        {role: entries[name, role] for role in ("increment", *CONTROLS)}
+        for name in ("ani", "chgnet")
+    )
     sizes = priced.size()
     return wrapped(
         "**What retains most depends on the network: at the numbers of rank 4, LoRA or the largest "
@@ -80,9 +82,9 @@ def headline(known: pd.DataFrame) -> str:
     )
 
 
-def markdown(known: pd.DataFrame) -> list[str]:
+def markdown(winning: pd.DataFrame) -> list[str]:
     """The table, and what its columns are."""
-    steps = known[known["role"] == "increment"]
+    steps = winning[winning["role"] == "increment"]
     first = steps[steps["accounting"] == "paper"]
     packages = first["package"].nunique()
     fine_tunes = first.groupby("study")["pair"].nunique()
@@ -100,27 +102,27 @@ def markdown(known: pd.DataFrame) -> list[str]:
                "nothing", "W₀", "W′", "unrelated", "bfloat16")  # fmt: skip
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, title in STUDIES.items():
-        mine, here = known[known["study"] == name], first[first["study"] == name]
-        energy = " / ".join(f"{here[form].mean():.2f}" for form in FORMS)
+        study, steps_of_study = winning[winning["study"] == name], first[first["study"] == name]
+        energy = " / ".join(f"{steps_of_study[form].mean():.2f}" for form in FORMS)
         cells = [
-            slashed(mine[(mine["role"] == "increment") & (mine["accounting"] == accounting)])
+            slashed(study[(study["role"] == "increment") & (study["accounting"] == accounting)])
             for accounting in ACCOUNTINGS
         ]
-        priced = mine[mine["accounting"] == "paper"]
+        priced = study[study["accounting"] == "paper"]
         cells += [slashed(priced[priced["role"] == role]) for role in (*CONTROLS, "bfloat16")]
-        size = f"{fine_tunes[name]}, {len(here)}"
+        size = f"{fine_tunes[name]}, {len(steps_of_study)}"
         lines.append("| " + " | ".join([title, size, energy, *cells]) + " |")
     return [about, "\n".join(lines)]
 
 
 def slashed(rows: pd.DataFrame) -> str:
-    """The counts of a cell; a dash if there are no such matrices."""
+    """The counts of a cell; a dash without such matrices."""
     return " / ".join(map(str, counts(rows).values())) if len(rows) else "–"
 
 
-def decides(known: pd.DataFrame, table: pd.DataFrame) -> list[str]:
-    """What the singular values say, where they do, and what differs within a network."""
-    steps = known[known["role"] == "increment"]
+def decides(winning: pd.DataFrame, table: pd.DataFrame) -> list[str]:
+    """Predictions by the singular values, where they hold, and differences within a network."""
+    steps = winning[winning["role"] == "increment"]
     gains, ranges = [], {}
     for accounting in ACCOUNTINGS:
         right = named_winners(steps[steps["accounting"] == accounting])
@@ -153,10 +155,10 @@ def decides(known: pd.DataFrame, table: pd.DataFrame) -> list[str]:
     lstm = priced[priced["package"] == "mhcnuggets"].groupby("name")
     layers = {name: counts(rows) for name, rows in lstm}
     sizes = lstm.size()
-    weights = known[(known["accounting"] == "paper") & (known["role"] == "base")]
+    weights = winning[(winning["accounting"] == "paper") & (winning["role"] == "base")]
     dense = counts(weights[weights["name"] == "dense_1"])
-    changed = known[
-        (known["accounting"] == "paper") & known["role"].isin(["increment", "bfloat16"])
+    changed = winning[
+        (winning["accounting"] == "paper") & winning["role"].isin(["increment", "bfloat16"])
     ]
     sides = changed.pivot_table("best", ["study", "pair", "name"], "role", aggfunc="first")
     differ = sides["increment"] != sides["bfloat16"]
@@ -219,5 +221,6 @@ def listed(values: list[str]) -> str:
 
 def wrapped(text: str, indent: str = "") -> str:
     """A paragraph of the page."""
-    return textwrap.fill(text, 128, subsequent_indent=indent, break_long_words=False,
-                         break_on_hyphens=False)  # fmt: skip
+    return textwrap.fill(
+        text, 128, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )

@@ -94,7 +94,7 @@ def extracted(
                 float((increment - truth).square().sum() / truth.square().sum())
                 for increment in increments
             ]
-            entries = [float(cells.contain(some.float()).double().mean()) for some in increments]
+            entries = [float(cells.contain(new.float()).double().mean()) for new in increments]
             count = int((before != after).count_nonzero())
             law = rounded_change(form, float(truth.std()), float(base[row.name].std()))
             yield {
@@ -130,7 +130,7 @@ def verdicts(base: Weights, change: Weights) -> Iterator[Row]:
         return analyze(before, after, ranks=RANKS[0])
 
     truth = analysed(base, {key: base[key] + change[key] for key in base})
-    known, goal = winners(truth), retained(truth)
+    true_best, goal = winners(truth), retained(truth)
     for name in FORMS:
         for scale in SCALES:
             pairs = {key: stored(base[key], scale * change[key], FORMATS[name]) for key in base}
@@ -139,16 +139,18 @@ def verdicts(base: Weights, change: Weights) -> Iterator[Row]:
             result = analysed(sides[0], sides[1])
             best, means = winners(result), retained(result)
             yield {
-                "format": name, "scale": scale, "matrices": len(best),
+                "format": name,
+                "scale": scale,
+                "matrices": len(best),
                 "changed": median(row.changed or 0.0 for row in result.matrices),
                 "rounding": median(row.rounding or 0.0 for row in result.matrices),
                 "warned": any(text.startswith(WARNING) for text in result.warnings),
                 "winner": max(means, key=lambda method: means[method]),
                 "true_winner": max(goal, key=lambda method: goal[method]),
-                "other_winner": sum(known[key] != method for key, method in best.items()),
+                "other_winner": sum(true_best[key] != method for key, method in best.items()),
                 **{f"retained_{method}": value for method, value in means.items()},
                 **{f"true_{method}": value for method, value in goal.items()},
-            }  # fmt: skip
+            }
 
 
 def measure(part: str, data: Path) -> dict[str, list[Row]]:
@@ -159,9 +161,9 @@ def measure(part: str, data: Path) -> dict[str, list[Row]]:
     base, change = published(part, data)
     adapters = list[Row]()
     for name, scale, rank in product(FORMS, SCALES, RANKS):
-        known = {"study": part, "format": name, "scale": scale}
+        fields = {"study": part, "format": name, "scale": scale}
         scaled = {key: scale * matrix for key, matrix in change.items()}
-        adapters += [{**known, **row} for row in extracted(base, scaled, FORMATS[name], rank)]
+        adapters += [{**fields, **row} for row in extracted(base, scaled, FORMATS[name], rank)]
     said = [{"study": part, **row} for row in verdicts(base, change)]
     return {"adapters": adapters, "verdicts": said}
 
@@ -170,10 +172,10 @@ def merged() -> Iterator[Row]:
     """The rows of merges, by adapters of half the rank, of the rank and of twice the rank."""
     for name, steps in product(FORMS, STEPS):
         for method, rank, base, change in merges(steps, FORMATS[name]):
-            known = {"study": f"merged {method}, r = {rank}", "format": name, "scale": steps}
+            fields = {"study": f"merged {method}, r = {rank}", "format": name, "scale": steps}
             for size in (rank // 2, rank, 2 * rank):
                 rows = extracted({LAYER: base}, {LAYER: change}, FORMATS[name], size, [method])
-                yield from ({**known, **row} for row in rows)
+                yield from ({**fields, **row} for row in rows)
 
 
 @click.command(cls=Command)
@@ -201,9 +203,9 @@ def main(parts: tuple[str, ...], data: Path, out: Path) -> None:
             click.echo(f"{part} is done")
     stored = {
         name: [
-            found[0].read()
+            tables_found[0].read()
             for part in PARTS
-            if (found := find_tables(out / "rounded", [f"{part}-{name}"]))
+            if (tables_found := find_tables(out / "rounded", [f"{part}-{name}"]))
         ]
         for name in ("adapters", "verdicts")
     }

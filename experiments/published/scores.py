@@ -40,8 +40,7 @@ def pairs_of(path: Path, count: int) -> tuple[np.ndarray, list[str], list[str]]:
     text = path.read_text(encoding="utf-8")
     lines = re.findall(r"^(\d+(?:\.\d+)?)\t([^\t\n]*)\t([^\t\n]*)", text, re.MULTILINE)
     if not lines:
-        msg = f"{path} does not have a score and two sentences in each line"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"{path} does not have a score and two sentences in each line")
     chosen = np.linspace(0, len(lines) - 1, min(count, len(lines))).astype(int)
     scores, first, second = zip(*(lines[i] for i in chosen), strict=True)
     return np.array(scores, dtype=float), list(first), list(second)
@@ -74,37 +73,38 @@ class Answers:
         for texts in (self._first, self._second):
             parts = []
             for start in range(0, len(texts), BATCH):
-                given = self._tokenizer(texts[start : start + BATCH], padding=True,
+                tokens = self._tokenizer(texts[start : start + BATCH], padding=True,
                                         truncation=True, max_length=LENGTH,
                                         return_tensors="pt")  # fmt: skip
                 with torch.inference_mode():
-                    hidden = model(**given).last_hidden_state
-                mask = given["attention_mask"].unsqueeze(-1)
+                    hidden = model(**tokens).last_hidden_state
+                mask = tokens["attention_mask"].unsqueeze(-1)
                 parts.append((hidden * mask).sum(1) / mask.sum(1))
             sides.append(torch.cat(parts))
         return torch.cosine_similarity(*sides).double().numpy()
 
     def of(self, model: Any) -> Row:
         """Correlation of a model's similarities with people's, and what is left to the goal."""
-        own = self._found(model)
-        left = np.square(own - self._goal).sum() / np.square(self._before - self._goal).sum()
-        return {"pearson": float(np.corrcoef(own, self._people)[0, 1]), "change_left": float(left)}
+        after = self._found(model)
+        left = np.square(after - self._goal).sum() / np.square(self._before - self._goal).sum()
+        pearson = float(np.corrcoef(after, self._people)[0, 1])
+        return {"pearson": pearson, "change_left": float(left)}
 
 
 def adapted(answers: Answers) -> Iterator[tuple[Row, Any]]:
     """The base with adapters, beside the base and the fine-tune alone."""
     folder = answers.folder
     for side, name, retained in (("base", "base", 0.0), ("tuned", "fine-tune", 1.0)):
-        known = {"model": name, "r": 0, "numbers": 0, "retained": retained}
-        yield known, answers.loaded(side)
+        fields = {"model": name, "r": 0, "numbers": 0, "retained": retained}
+        yield fields, answers.loaded(side)
     methods: tuple[Literal["lora", "loca", "entries"], ...] = ("lora", "loca", "entries")
     for method, r in product(methods, RANKS):
         # LoCA gets as many coefficients as LoRA has numbers: locations are free here.
         size = 2 * r if method == "loca" else r
-        made = extract(folder / "base", folder / "tuned", method, rank=size, device="cpu")
-        model = with_adapter(answers.loaded("base"), made).merge_and_unload()
-        numbers = sum(one.numbers for one in made.matrices)
-        yield {"model": method, "r": r, "numbers": numbers, "retained": 1 - made.error}, model
+        extraction = extract(folder / "base", folder / "tuned", method, rank=size, device="cpu")
+        model = with_adapter(answers.loaded("base"), extraction).merge_and_unload()
+        numbers = sum(matrix.numbers for matrix in extraction.matrices)
+        yield {"model": method, "r": r, "numbers": numbers, "retained": 1 - extraction.error}, model
 
 
 @click.command(cls=Command)
@@ -124,12 +124,12 @@ def main(data: Path, texts: Path, count: int, out: Path, *, bits: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         answers = Answers(wheels, Path(folder), texts, count)
         models = coded_models(answers.loaded, BITS) if bits else adapted(answers)
-        for known, model in models:
-            rows.append({**known, **answers.of(model)})
+        for fields, model in models:
+            rows.append({**fields, **answers.of(model)})
             click.echo(in_words(rows[-1]))
     sizes = {"bits": list(BITS)} if bits else {"ranks": list(RANKS)}
-    made = manifest(grid={"texts": texts.name, "count": count, **sizes}, seed=None)
-    store_rows(rows, made, out, "sre-scores-bits" if bits else "sre-scores")
+    about = manifest(grid={"texts": texts.name, "count": count, **sizes}, seed=None)
+    store_rows(rows, about, out, "sre-scores-bits" if bits else "sre-scores")
 
 
 if __name__ == "__main__":

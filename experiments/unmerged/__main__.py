@@ -45,7 +45,7 @@ _PACKAGES = ("experiments.unmerged", "loca_theory.checkpoints", "loca_theory.rou
 
 
 Parts = list[tuple[dict[str, Any], Callable[[], Iterable[Row]]]]
-"""What is computed, as plain data, and how."""
+"""The tables to compute, as plain data, and their functions."""
 
 
 def adapters(rank: int, rate: float, steps: int) -> list[Row]:
@@ -63,7 +63,7 @@ def parts(data: Path | None, steps: int, *, quick: bool) -> dict[str, Parts]:
     """The parts of each table."""
     loras = itertools.product(RANKS[: 1 if quick else None], RATES[2:] if quick else RATES)
     rates = HALF_RATES[: 1 if quick else None]
-    others = itertools.product(OTHERS, range(1 if quick else 2))
+    other_adapters = itertools.product(OTHERS, range(1 if quick else 2))
     return {
         "adapters": [
             ({"rank": r, "rate": rate, "steps": steps}, partial(adapters, r, rate, steps))
@@ -76,7 +76,7 @@ def parts(data: Path | None, steps: int, *, quick: bool) -> dict[str, Parts]:
             ),
             *(
                 ({"kind": k, "seed": s, "steps": steps}, partial(of_adapter, k, s, steps))
-                for k, s in others
+                for k, s in other_adapters
             ),
         ],
         "published": [
@@ -116,11 +116,11 @@ def main(
     Example: python -m experiments.unmerged --data wheels
     """
     torch.set_num_threads(1)
-    made = manifest(grid={"ranks": RANKS, "rates": RATES, "steps": steps, "quick": quick}, seed=0)
+    about = manifest(grid={"ranks": RANKS, "rates": RATES, "steps": steps, "quick": quick}, seed=0)
     runner = Runner(points, jobs=1, progress=False)
     for name, table in parts(data, steps, quick=quick).items():
         if name not in skip and (rows := computed(name, table, runner)):
-            store_rows(rows, made, out, f"unmerged-{name}")
+            store_rows(rows, about, out, f"unmerged-{name}")
             claimed = sum(row.get("found_rank") is not None for row in rows)
             click.echo(f"{name}: {len(rows)} rows, a rank claimed in {claimed}")
 

@@ -15,7 +15,7 @@ from loca_theory.increments.truncated_svd import truncated_svd
 from loca_theory.rounding import Format, find_format
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-# Whether the adapter is of the type of the model, and whether PEFT checks the merge.
+# Whether the adapter has the type of the model, and whether PEFT checks the merge.
 RECIPES = {
     "float32 adapter": (False, False),
     "half adapter": (True, False),
@@ -57,10 +57,10 @@ def lora_rows(config: peft.LoraConfig, factors: Factors) -> Iterator[Row]:
             stored = merged(encoder(kind), config, factors, is_half=is_half, is_safe=is_safe)
             after = stored.state_dict()
             result = loca.unmerge(start, stored, runner=loca.Runner(jobs=1, progress=False))
-            found = {row.name: row for row in result.layers}
+            by_name = {row.name: row for row in result.layers}
             recovered = increments(result.state_dict(), 1.0) if result.found else {}
             for name, change in changes.items():
-                row = found.get(name)
+                row = by_name.get(name)
                 yield {
                     "dtype": dtype,
                     "merge": recipe,
@@ -78,7 +78,7 @@ def lora_rows(config: peft.LoraConfig, factors: Factors) -> Iterator[Row]:
 def _truth(
     base: torch.Tensor, tuned: torch.Tensor, change: torch.Tensor, rank: int, form: Format
 ) -> Row:
-    """What is known of a merge by those who made it, and the error of the truncated SVD."""
+    """The truth about a merge, known to its maker, and the error of the truncated SVD."""
     singular = torch.linalg.svdvals(change)[:rank]
     svd = truncated_svd(tuned.float() - base.float(), rank)
     changed = int((tuned != base).count_nonzero())

@@ -45,8 +45,8 @@ def claims(kind: str, base: Any, tuned: Any) -> Iterator[Row]:
 def of_all_weights(rate: float, steps: int) -> Iterator[Row]:
     """The rows of a training that rounds every weight at every step."""
     seed = HALF_RATES.index(rate)
-    whole = train(lambda model: model, rate=rate, steps=steps, seed=seed, dtype=torch.bfloat16)
-    yield from claims(f"all weights in bfloat16, rate {rate:g}", encoder(torch.bfloat16), whole)
+    trained = train(lambda model: model, rate=rate, steps=steps, seed=seed, dtype=torch.bfloat16)
+    yield from claims(f"all weights in bfloat16, rate {rate:g}", encoder(torch.bfloat16), trained)
 
 
 def of_adapter(kind: str, seed: int, steps: int) -> Iterator[Row]:

@@ -63,8 +63,8 @@ def main(folder: Path, adapter: Path | None) -> None:
         return
     result = loca.unmerge(folder / "base", folder / "merged", runner=loca.Runner(jobs=1))
     click.echo(result.verdict)
-    others = increments(load_file(adapter / "adapter_model.safetensors"), 1.0)
-    click.echo(f"{adapter}: {same(folder, others):.2%} of the entries are the same to the bit")
+    theirs = increments(load_file(adapter / "adapter_model.safetensors"), 1.0)
+    click.echo(f"{adapter}: {same(folder, theirs):.2%} of the entries are the same to the bit")
 
 
 if __name__ == "__main__":

@@ -43,13 +43,13 @@ def spread_out(
     """
     p, q = shape
     flat = indices[:, 0] * q + indices[:, 1]
-    unique, which = torch.unique(flat, return_inverse=True)
+    unique, positions = torch.unique(flat, return_inverse=True)
     components = torch.arange(len(flat), device=flat.device)
-    first = torch.full_like(unique, len(flat)).scatter_reduce(0, which, components, "amin")
-    is_first = first[which] == components
-    sums = coefficients.new_zeros(len(unique)).index_add(0, which, coefficients)
+    first = torch.full_like(unique, len(flat)).scatter_reduce(0, positions, components, "amin")
+    is_first = first[positions] == components
+    sums = coefficients.new_zeros(len(unique)).index_add(0, positions, coefficients)
     flat[~is_first] = _free(unique, len(flat) - len(unique), p * q).to(flat.device)
-    return torch.stack([flat // q, flat % q], dim=1), torch.where(is_first, sums[which], 0)
+    return torch.stack([flat // q, flat % q], dim=1), torch.where(is_first, sums[positions], 0)
 
 
 def _free(taken: torch.Tensor, count: int, total: int) -> torch.Tensor:
@@ -58,11 +58,11 @@ def _free(taken: torch.Tensor, count: int, total: int) -> torch.Tensor:
     if total < _LISTED_BELOW * (occupied.size + count):
         free = np.setdiff1d(np.arange(total), occupied)
         return torch.from_numpy(generator.choice(free, count, replace=False))
-    found = np.empty(0, dtype=np.int64)
-    while found.size < count:
+    chosen = np.empty(0, dtype=np.int64)
+    while chosen.size < count:
         guess = generator.integers(total, size=2 * count)
-        found = np.union1d(found, np.setdiff1d(guess, occupied))
-    return torch.from_numpy(generator.permutation(found)[:count])
+        chosen = np.union1d(chosen, np.setdiff1d(guess, occupied))
+    return torch.from_numpy(generator.permutation(chosen)[:count])
 
 
 def mistake(

@@ -25,8 +25,8 @@ def token_blocks(tokens: torch.Tensor, width: int) -> Iterator[slice]:
     """Split tokens, (T, q) or (T, p), into blocks that fit in the cache; the other width too."""
     count, other = tokens.shape
     entries = _BLOCK if tokens.device.type == "cpu" else _BLOCK_ON_DEVICE
-    most = max(16, entries // max(other, width))
-    pieces = max(math.ceil(count / most), 1)
+    longest = max(16, entries // max(other, width))
+    pieces = max(math.ceil(count / longest), 1)
     size = max(math.ceil(count / pieces), 1)
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
@@ -71,8 +71,8 @@ class Samples:
         width: int,
     ) -> None:
         self.pattern, self._like, self._width = pattern, coefficients, width
-        here = {(0, 0)} if needs[1] else set()
-        self._directions = sorted(here | (NEIGHBOURS[rule] if needs[2] else set()))
+        shifts = {(0, 0)} if needs[1] else set()
+        self._directions = sorted(shifts | (NEIGHBOURS[rule] if needs[2] else set()))
         self._sums: dict[tuple[int, int], torch.Tensor] = {}
 
     @property
@@ -89,8 +89,8 @@ class Samples:
         """Add the entries of L Rᵀ for L (p×T) and R (q×T)."""
         s = self.pattern
         for by in self._directions:
-            found = sample_product(*shifted(s.starts, s.columns, by, self._width), left, right)
-            self._sums[by] = self._sums[by] + found if by in self._sums else found
+            sums = sample_product(*shifted(s.starts, s.columns, by, self._width), left, right)
+            self._sums[by] = self._sums[by] + sums if by in self._sums else sums
 
     def __call__(self, down: int, along: int) -> torch.Tensor:
         """The sums at a displacement from each component, in the order of the components."""
@@ -109,8 +109,8 @@ def reader(
     operation than for that.
     """
     if not has_neighbours:
-        here = z.reshape(-1).index_select(0, flat)
-        return lambda down, along: here
+        entries = z.reshape(-1).index_select(0, flat)
+        return lambda down, along: entries
     p, q = z.shape
     step = torch.arange(-1, 2, device=z.device)
     rows = (indices[:, :1].long() + step).clamp(0, p - 1)

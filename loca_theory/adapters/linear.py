@@ -12,8 +12,13 @@ from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.errors import InvalidArgumentError
 
 # Attributes with the hooks of a layer; accelerate has its own.
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
-          "_hf_hook")  # fmt: skip
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_hf_hook",
+)
 
 
 def is_conv1d(layer: nn.Module) -> bool:
@@ -34,9 +39,10 @@ def features(layer: nn.Module, name: str) -> tuple[int, int]:
         weight: Any = layer.weight
         q, p = weight.ds_shape if hasattr(weight, "ds_shape") else weight.shape
         return p, q
-    msg = f"{name}: LoCA adapts linear layers (nn.Linear, Conv1D of transformers; in PEFT also "
-    msg += f"nn.Embedding and nn.Conv2d), not {type(layer).__name__}; choose other target modules"
-    raise InvalidArgumentError(msg)
+    raise InvalidArgumentError(
+        f"{name}: LoCA adapts linear layers (nn.Linear, Conv1D of transformers; in PEFT also "
+        f"nn.Embedding and nn.Conv2d), not {type(layer).__name__}; choose other target modules"
+    )
 
 
 def is_torchao(weight: Any) -> bool:
@@ -124,10 +130,11 @@ def check_weight_is_stored(base: nn.Module, name: str, parameter: str = "weight"
         InvalidArgumentError: it is computed, so that an increment written to it would be lost.
     """
     if is_parametrized(base, parameter) or isinstance(vars(base).get(parameter), torch.Tensor):
-        msg = f"{name}: its weight is computed from other parameters, so nothing can be merged; "
-        msg += "use the adapter unmerged, or first "
-        msg += "torch.nn.utils.parametrize.remove_parametrizations"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{name}: its weight is computed from other parameters, so nothing can be merged; "
+            "use the adapter unmerged, or first "
+            "torch.nn.utils.parametrize.remove_parametrizations"
+        )
 
 
 def with_increment(weight: torch.Tensor, delta: torch.Tensor, name: str) -> torch.Tensor:
@@ -138,9 +145,10 @@ def with_increment(weight: torch.Tensor, delta: torch.Tensor, name: str) -> torc
     """
     if not weight.is_floating_point() or is_torchao(weight):
         kind = type(weight).__name__ if is_torchao(weight) else weight.dtype
-        msg = f"{name}: its weight is quantised ({kind}) and cannot take an increment; "
-        msg += "use the adapter unmerged"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{name}: its weight is quantised ({kind}) and cannot take an increment; "
+            "use the adapter unmerged"
+        )
     return summed(weight, delta)
 
 

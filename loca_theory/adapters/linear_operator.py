@@ -166,7 +166,7 @@ def _linear_backward(
             is_half, device = g.dtype != scaled.dtype, g.device
             if sampling_pays(shape, len(g), samples.count, is_half=is_half, device=device):
                 for block in token_blocks(g, columns):
-                    of_g, of_tokens = (each[block].to(scaled.dtype) for each in (g, x))
+                    of_g, of_tokens = (tensor[block].to(scaled.dtype) for tensor in (g, x))
                     samples.add(rows_to_spectra(of_g), rows_to_spectra(of_tokens))
             else:
                 samples = from_dense(samples, (g.T @ x).to(scaled.dtype), indices)
@@ -216,13 +216,13 @@ def _linear_gradients(ctx: Any, g: torch.Tensor | None, backward: Any) -> tuple[
     """Gradients of x, W, b, a, l and ``indices``; None if not needed."""
     if g is None:
         return (None,) * 6
-    x, weight, coefficients, indices, *rest = ctx.saved_tensors
-    pattern, saved = rest[:_PATTERN], rest[_PATTERN:]
+    x, weight, coefficients, indices, *remaining = ctx.saved_tensors
+    pattern, saved = remaining[:_PATTERN], remaining[_PATTERN:]
     of_bias = g.sum(0) if ctx.needs_bias else None
-    found = backward(
+    gradients = backward(
         g.contiguous(), x, weight, saved, coefficients, indices, pattern, *ctx.rest, ctx.needs
     )
-    of_x, of_a, of_l = (f if need else None for f, need in zip(found, ctx.needs, strict=True))
+    of_x, of_a, of_l = (f if need else None for f, need in zip(gradients, ctx.needs, strict=True))
     return of_x, None, of_bias, of_a, of_l, None
 
 

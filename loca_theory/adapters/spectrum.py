@@ -94,12 +94,13 @@ class CosineSpectrum(SearchState):
         check_whole(f"{name}: the number of components", n_components, 1)
         p, q = shape
         if n_components > p * q:
-            msg = f"{name}: {n_components} components do not fit into {p}×{q} = {p * q} locations; "
-            msg += "reduce n_components (in PEFT n_frequency, or n_frequency_pattern for it)"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"{name}: {n_components} components do not fit into {p}×{q} = {p * q} locations; "
+                "reduce n_components (in PEFT n_frequency, or n_frequency_pattern for it)"
+            )
         check_scaling(f"{name}: the scaling", scaling)
-        for one in seed if isinstance(seed, tuple) else (seed,):
-            check_whole(f"{name}: the seed", one, 0)
+        for number in seed if isinstance(seed, tuple) else (seed,):
+            check_whole(f"{name}: the seed", number, 0)
         check_choice(f"{name}: implementation", implementation, IMPLEMENTATIONS)
         a = torch.zeros(n_components)
         if not zero_init:
@@ -145,9 +146,10 @@ class CosineSpectrum(SearchState):
             InvalidArgumentError: x is not q wide.
         """
         if x.ndim == 0 or x.shape[-1] != self._size[1]:
-            msg = f"{self.name}: its input must be {self._size[1]} wide, not of shape "
-            msg += f"{tuple(x.shape)}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"{self.name}: its input must be {self._size[1]} wide, not of shape "
+                f"{tuple(x.shape)}"
+            )
         a, locations = self._inputs(x.dtype)
         dtype = product_dtype(x, a.dtype) if weight is None else a.dtype
         of_output = dtype if dtype.itemsize < x.dtype.itemsize else x.dtype  # less under autocast

@@ -10,8 +10,9 @@ from loca_theory.errors import ResourceError
 try:
     from transformers import TrainerCallback
 except ImportError as error:
-    msg = 'LoCACallback needs transformers: pip install "loca-theory[adapters]"'
-    raise ResourceError(msg) from error
+    raise ResourceError(
+        'LoCACallback needs transformers: pip install "loca-theory[adapters]"'
+    ) from error
 
 
 class LoCACallback(TrainerCallback):

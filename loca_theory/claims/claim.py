@@ -26,14 +26,14 @@ EMPIRICAL = "empirical"
 PAPER, OTHER_MODEL, PACKAGE = "paper", "another model", "package"
 # The package of the check functions.
 CHECKS = "loca_theory.claims.checks"
-# What a check is given if it asks for it.
+# Arguments that a check receives if it has parameters of these names.
 _INPUTS = {"tier", "rng", "results"}
 
 Text = Annotated[str, StringConstraints(pattern=r"\S")]
 
 
 class Role(StrEnum):
-    """What a claim is. Tables lead with the doubtful ones, and count each role apart."""
+    """The role of a claim. Tables lead with the doubtful ones, and count each role apart."""
 
     DOUBTFUL = "doubtful"
     VARIANT = "variant"
@@ -215,7 +215,8 @@ class Claim:
         module, _, name = f"{CHECKS}.{self.check}".rpartition(".")
         check: Any = getattr(import_module(module), name, None) if find_spec(module) else None
         taken = signature(check).parameters if isfunction(check) else {}
-        if name.startswith("_") or {one.kind for one in taken.values()} != {Parameter.KEYWORD_ONLY}:
+        kinds = {parameter.kind for parameter in taken.values()}
+        if name.startswith("_") or kinds != {Parameter.KEYWORD_ONLY}:
             why = f"there is no check {self.check!r} in {CHECKS}"
             raise self.error(why)
         try:
@@ -236,10 +237,10 @@ class Claim:
                 estimates do not fit the claim (see :meth:`objection`).
             ResourceError: a file that the check needs is missing or damaged.
         """
-        check, given = self.function(), {"tier": tier, "rng": rng, "results": results}
-        asked = {one: given[one] for one in _INPUTS & signature(check).parameters.keys()}
+        check, inputs = self.function(), {"tier": tier, "rng": rng, "results": results}
+        needed = {name: inputs[name] for name in _INPUTS & signature(check).parameters.keys()}
         try:
-            found = observed(check(**self.arguments, **asked))
+            measured = observed(check(**self.arguments, **needed))
         except NotMeasuredError as why:
             return Measured((), str(why))
         except ResourceError:
@@ -251,9 +252,9 @@ class Claim:
             kind = type(error).__name__
             error.add_note(f"claim {self.id!r}: the check {self.check} raised {kind}")
             raise
-        if why := self.objection(found):
+        if why := self.objection(measured):
             raise self.error(why)
-        return found
+        return measured
 
     def objection(self, measured: Measured) -> str:
         """Why the estimates of a measurement do not fit this claim; empty if they fit.
@@ -263,7 +264,7 @@ class Claim:
         many estimates as bounds.
         """
         estimates = measured.estimates
-        count = sum(one.is_random for one in estimates)
+        count = sum(estimate.is_random for estimate in estimates)
         if count > self.comparisons:
             why = f"'comparisons' is {self.comparisons}, but the number of random estimates is "
             return why + f"{count}; set it to {count}, or the family-wise error rate does not hold"

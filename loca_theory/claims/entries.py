@@ -83,7 +83,7 @@ class Entry:
     @property
     def seeds_disagree(self) -> bool:
         """Whether an earlier run that differs in the seed alone has another verdict."""
-        return any(one != self._decision[0] for one in self.other_seeds.values())
+        return any(verdict != self._decision[0] for verdict in self.other_seeds.values())
 
     def beside(self, earlier: Entry | None) -> Entry:
         """This entry, with the verdicts of an earlier one if the two differ in the seed alone."""
@@ -91,9 +91,9 @@ class Entry:
             return self
         if replace(earlier.cell, seed=self.cell.seed) != self.cell or earlier.stale:
             return self
-        others = {**earlier.other_seeds, earlier.cell.seed: earlier._decision[0].value}
-        others.pop(self.cell.seed, None)
-        return replace(self, other_seeds=others)
+        other_seeds = {**earlier.other_seeds, earlier.cell.seed: earlier._decision[0].value}
+        other_seeds.pop(self.cell.seed, None)
+        return replace(self, other_seeds=other_seeds)
 
     @property
     def estimate(self) -> Estimate | None:
@@ -108,9 +108,9 @@ class Entry:
 
     @property
     def quantity(self) -> str:
-        """What the estimate that decided the verdict is, as text, with its unit."""
-        name = self.estimate.name if self.estimate else ""
-        return f"{self.claim.quantity}{', ' * bool(name)}{name}"
+        """The quantity of the estimate that decided the verdict, as text, with its unit."""
+        names = [self.estimate.name] if self.estimate and self.estimate.name else []
+        return ", ".join([self.claim.quantity, *names])
 
     @property
     def shown(self) -> str:
@@ -132,10 +132,10 @@ class Entry:
         """The notes of the claim and of the check, and the command that makes missing tables."""
         missing = "" if self.estimates else _how_to_make(self.claim)
         verdicts = {**self.other_seeds, self.cell.seed: self._decision[0].value}
-        each = ", ".join(f"{verdict} with seed {seed}" for seed, verdict in verdicts.items())
-        seeds = f"Seeds disagree: {each}." if self.seeds_disagree else ""
+        listed = ", ".join(f"{verdict} with seed {seed}" for seed, verdict in verdicts.items())
+        seeds = f"Seeds disagree: {listed}." if self.seeds_disagree else ""
         notes = (seeds, self.claim.note, self.measured.remark, missing)
-        return " ".join(one.strip() for one in notes if one.strip())
+        return " ".join(text.strip() for text in notes if text.strip())
 
     @property
     def stale(self) -> bool:
@@ -161,18 +161,18 @@ class Entry:
 
     def row(self) -> dict[str, Any]:
         """Its row in the table of claims."""
-        one, claim = self.estimate, self.claim
-        low, high = one.interval(self.error_rate) if one else (None, None)
+        estimate, claim = self.estimate, self.claim
+        low, high = estimate.interval(self.error_rate) if estimate else (None, None)
         return {
             "id": self.id,
             "verdict": self.verdict.value,
             "observed": self.observed,
-            "standard_error": one.standard_error if one else None,
+            "standard_error": estimate.standard_error if estimate else None,
             "low": low,
             "high": high,
             "expected": claim.expected,
             "rule": claim.rule.in_words(),
-            "n": one.n if one else 0,
+            "n": estimate.n if estimate else 0,
             "seconds": self.measured.seconds,
             "tier": self.cell.tier.value,
             "seed": self.cell.seed,

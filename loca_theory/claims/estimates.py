@@ -1,4 +1,4 @@
-"""What a check is given (a tier) and what it returns (estimates)."""
+"""The tier that a check receives, and the estimates that it returns."""
 
 from __future__ import annotations
 
@@ -69,10 +69,11 @@ class Estimate:
 
     def __post_init__(self) -> None:
         if self.n < 1 or not (np.isfinite(self.value) and 0 <= self.standard_error < np.inf):
-            msg = f"estimate {self.name!r} is {self.value} ± {self.standard_error} from {self.n} "
-            msg += "replicates, which is not a measurement; give finite numbers, a standard error "
-            msg += "of 0 or more, and at least 1 replicate"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"estimate {self.name!r} is {self.value} ± {self.standard_error} from {self.n} "
+                "replicates, which is not a measurement; give finite numbers, a standard error "
+                "of 0 or more, and at least 1 replicate"
+            )
 
     @property
     def is_random(self) -> bool:
@@ -95,8 +96,7 @@ class Estimate:
             InvalidArgumentError: error_rate is not between 0 and 1.
         """
         if not 0 < error_rate < 1:
-            msg = f"error_rate must be between 0 and 1, not {error_rate}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(f"error_rate must be between 0 and 1, not {error_rate}")
         if self.bounds is not None:
             return self.bounds
         if self.successes is not None:
@@ -137,10 +137,10 @@ class Estimate:
 
 Estimates = tuple[Estimate, ...]
 Found = float | Estimate | Mapping[str, float | Estimate]
-# What a check returns: the numbers that the rule judges, a remark for the reader and, if the design
+# A check returns the numbers that the rule judges, a remark for the reader and, if the design
 # of the experiments defines it, the verdict. An empty mapping means that the check could not run.
 Returned = Found | tuple[Found, str] | tuple[Found, str, str]
-# What a check yields instead: each number with its name, or numbers and arrays of which the largest
+# Or it yields each number with its name, or numbers and arrays of which the largest
 # absolute entry is the number.
 Named = Iterator[tuple[str, float | Estimate]]
 Deviations = Iterator[ArrayLike]
@@ -148,7 +148,7 @@ Deviations = Iterator[ArrayLike]
 
 @dataclass(frozen=True)
 class Measured:
-    """What a check measured.
+    """The measurement of a check.
 
     Attributes:
         estimates: The numbers that the rule judges; empty if the check could not run.
@@ -166,33 +166,33 @@ class Measured:
 def observed(returned: Returned | Named | Deviations) -> Measured:
     """The observation that a check returned or yielded."""
     parts: tuple[Any, ...] = returned if isinstance(returned, tuple) else (returned,)
-    found, *rest = parts
-    if isinstance(found, Iterator):
-        yielded = list(found)
-        are_named = all(isinstance(one, tuple) for one in yielded)
-        found = dict(yielded) if are_named else largest_entry(yielded)
-    named = found if isinstance(found, Mapping) else {"": found}
+    values, *remarks = parts
+    if isinstance(values, Iterator):
+        yielded = list(values)
+        are_named = all(isinstance(pair, tuple) for pair in yielded)
+        values = dict(yielded) if are_named else largest_entry(yielded)
+    named = values if isinstance(values, Mapping) else {"": values}
     estimates = [
-        replace(one, name=name) if isinstance(one, Estimate) else Estimate(float(one), name=name)
-        for name, one in named.items()
+        replace(part, name=name) if isinstance(part, Estimate) else Estimate(float(part), name=name)
+        for name, part in named.items()
     ]
-    return Measured(tuple(estimates), *rest)
+    return Measured(tuple(estimates), *remarks)
 
 
 def largest_entry(arrays: Iterable[ArrayLike]) -> float:
     """The largest absolute value among the entries of several arrays."""
-    return max(float(np.abs(one).max()) for one in arrays)
+    return max(float(np.abs(array).max()) for array in arrays)
 
 
-def listed(found: Mapping[str, Any], form: str = "") -> str:
+def listed(numbers: Mapping[str, Any], form: str = "") -> str:
     """A note with the name and the value of each number."""
-    return ", ".join(f"{name}: {one:{form}}" for name, one in found.items()) + "."
+    return ", ".join(f"{name}: {number:{form}}" for name, number in numbers.items()) + "."
 
 
-def extreme(pick: Callable[..., str], found: Mapping[str, float], note: str) -> tuple[float, str]:
+def extreme(pick: Callable[..., str], numbers: Mapping[str, float], note: str) -> tuple[float, str]:
     """The number that ``min`` or ``max`` picks, and a note with its name and how many there are.
 
     In the note, ``{at}`` is the name and ``{count}`` the number.
     """
-    at = pick(found, key=lambda name: found[name])
-    return found[at], note.format(at=at, count=len(found))
+    at = pick(numbers, key=lambda name: numbers[name])
+    return numbers[at], note.format(at=at, count=len(numbers))

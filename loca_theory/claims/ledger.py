@@ -1,4 +1,4 @@
-"""The ledger as data: its claims in sections, and how it is read."""
+"""The ledger as data: its claims in sections, and its reader."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Ledger:
         every simulated claim.
         """
         is_empirical = claim.kind == EMPIRICAL
-        mine = (one for one in self.claims if (one.kind == EMPIRICAL) == is_empirical)
-        return FAMILY_WISE / 2 / max(1, sum(one.comparisons for one in mine))
+        same_kind = (claim for claim in self.claims if (claim.kind == EMPIRICAL) == is_empirical)
+        return FAMILY_WISE / 2 / max(1, sum(claim.comparisons for claim in same_kind))
 
     def find(self, names: Sequence[str]) -> list[Claim]:
-        """The claims with these names, in the order of the ledger; all claims if there is no name.
+        """The claims with these names, in the order of the ledger; all claims without a name.
 
         A name is the id of a claim. Otherwise it stands for all claims below it, such as
         ``theorem1`` or ``theorem1.`` for ``theorem1.order``, or for a section by its title.
@@ -57,24 +57,27 @@ class Ledger:
         Raises:
             InvalidArgumentError: some names are unknown; the message has the nearest names of each.
         """
-        found = [(name, self.named(str(name))) for name in names]
-        if unknown := [name for name, mine in found if not mine]:
-            msg = f"unknown claim{'s' * (len(unknown) > 1)} {', '.join(map(self._hint, unknown))}; "
-            msg += "loca_theory.claims.load_ledger() has all"
-            raise InvalidArgumentError(msg)
-        chosen = {one for _, mine in found for one in mine}
+        ids_by_name = [(name, self.named(str(name))) for name in names]
+        if unknown := [name for name, ids in ids_by_name if not ids]:
+            claims = "claim" if len(unknown) == 1 else "claims"
+            raise InvalidArgumentError(
+                f"unknown {claims} {', '.join(map(self._hint, unknown))}; "
+                "loca_theory.claims.load_ledger() has all"
+            )
+        chosen = {claim_id for _, ids in ids_by_name for claim_id in ids}
         return [claim for claim in self.claims if not names or claim.id in chosen]
 
     def named(self, name: str) -> list[str]:
         """The claim of this id, else those below it, else those of the section of this title."""
-        known = [claim.id for claim in self.claims]
-        if name in known:
+        ids = [claim.id for claim in self.claims]
+        if name in ids:
             return [name]
-        if below := [one for one in known if one.startswith(f"{name.removesuffix('.')}.")]:
+        prefix = f"{name.removesuffix('.')}."
+        if below := [claim_id for claim_id in ids if claim_id.startswith(prefix)]:
             return below
-        titles = {one.id: one.section.casefold() for one in self.claims if one.section}
-        return [one for one, title in titles.items()
-                if name.casefold() in (title, title.partition(":")[0])]  # fmt: skip
+        titles = {claim.id: claim.section.casefold() for claim in self.claims if claim.section}
+        wording = name.casefold()
+        return [key for key, title in titles.items() if wording in (title, title.partition(":")[0])]
 
     def by_question(self, listed: Iterable[Any]) -> dict[str, list[Any]]:
         """Group the doubtful ones among claims, or their entries, by question or else section."""
@@ -87,17 +90,17 @@ class Ledger:
 
     def _hint(self, name: object) -> str:
         """An unknown name with the nearest claims and families."""
-        known = {one for claim in self.claims for one in (claim.id, claim.id.partition(".")[0])}
-        near = ", ".join(get_close_matches(str(name), known, n=3, cutoff=0.6))
+        ids = {key for claim in self.claims for key in (claim.id, claim.id.partition(".")[0])}
+        near = ", ".join(get_close_matches(str(name), ids, n=3, cutoff=0.6))
         return f"{name!r} (nearest: {near})" if near else repr(name)
 
 
 def by_section(listed: Iterable[Any]) -> dict[str, list[Any]]:
     """Group claims, or their entries, by the heading of their section."""
-    found: dict[str, list[Any]] = {}
-    for one in listed:
-        found.setdefault(one.section, []).append(one)
-    return found
+    sections: dict[str, list[Any]] = {}
+    for entry in listed:
+        sections.setdefault(entry.section, []).append(entry)
+    return sections
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -147,16 +150,13 @@ def _ledger_of(document: _Document) -> Ledger:
     for section in document.section:
         claims += [replace(claim, section=section.title) for claim in section.claim]
     if not claims:
-        msg = "it has no claims"
-        raise ValueError(msg)
+        raise ValueError("it has no claims")
     for name, count in Counter(claim.id for claim in claims).items():
         if count > 1:
-            msg = f"the id {name!r} is used twice"
-            raise ValueError(msg)
+            raise ValueError(f"the id {name!r} is used twice")
     questions = {"": "", **document.questions}
     if unknown := [claim.id for claim in claims if claim.question not in questions]:
-        msg = f"claim {unknown[0]!r}: its question is not among the keys of [questions]"
-        raise ValueError(msg)
+        raise ValueError(f"claim {unknown[0]!r}: its question is not among the keys of [questions]")
     worded = (replace(claim, question=questions[claim.question]) for claim in claims)
     return Ledger(tuple(worded), tuple(document.questions.values()))
 

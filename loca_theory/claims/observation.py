@@ -32,7 +32,7 @@ _ALL = (CHECKS, "loca_theory.claims.estimates", "loca_theory.sweeps.random")
 
 
 def _described(claim: Claim) -> dict[str, Any]:
-    """What the measurement of a claim depends on; the rules change no number."""
+    """The parts of a claim on which its measurement depends; the rules change no number."""
     return {name: getattr(claim, name) for name in ("id", "check", "arguments", "comparisons")}
 
 
@@ -65,8 +65,8 @@ class ClaimCell(Cell):
     @property
     def packages(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The packages whose code the check runs; the code that judges does not count."""
-        mine = _RUNS.get(self.claim.check.partition(".")[0], _ERRORS)
-        return (*_ALL, *(".".join(("loca_theory", one)) for one in mine))
+        names = _RUNS.get(self.claim.check.partition(".")[0], _ERRORS)
+        return (*_ALL, *(".".join(("loca_theory", name)) for name in names))
 
 
 def measure(cell: ClaimCell, *, results: Path | None) -> Measured:

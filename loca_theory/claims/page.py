@@ -26,7 +26,7 @@ _SUBJECTS = {
 
 def page(entries: Sequence[Entry], ledger: Ledger) -> str:
     """Counts and unsupported claims, then a table and the details for each section."""
-    of_paper = [one for one in entries if one.claim.subject != PACKAGE and not one.is_erratum]
+    of_paper = [row for row in entries if row.claim.subject != PACKAGE and not row.is_erratum]
     environment = Environment(
         loader=PackageLoader("loca_theory.claims", ""), trim_blocks=True, lstrip_blocks=True
     )
@@ -42,22 +42,22 @@ def page(entries: Sequence[Entry], ledger: Ledger) -> str:
         family=family_in_words(ledger),
         older=older_in_words(entries),
         questions=ledger.by_question(entries),
-        not_supported=[one for one in of_paper if one.verdict is Verdict.NOT_SUPPORTED],
+        not_supported=[entry for entry in of_paper if entry.verdict is Verdict.NOT_SUPPORTED],
         sections=by_section(entries),
     )
     return text.rstrip() + "\n"
 
 
-def _verdict(one: Entry, *, with_age: bool = True) -> str:
+def _verdict(entry: Entry, *, with_age: bool = True) -> str:
     marks = {
-        "erratum": one.is_erratum,
-        "another model": one.claim.subject == OTHER_MODEL,
-        "this package": one.claim.subject == PACKAGE,
-        "seeds disagree": one.seeds_disagree,
-        "older code": one.stale and with_age,
+        "erratum": entry.is_erratum,
+        "another model": entry.claim.subject == OTHER_MODEL,
+        "this package": entry.claim.subject == PACKAGE,
+        "seeds disagree": entry.seeds_disagree,
+        "older code": entry.stale and with_age,
     }
     shown = ", ".join(mark for mark, is_shown in marks.items() if is_shown)
-    return f"{one.verdict} ({shown})" if shown else one.verdict
+    return f"{entry.verdict} ({shown})" if shown else entry.verdict
 
 
 def anchor(heading: str) -> str:
@@ -72,22 +72,22 @@ def _plain(text: str) -> str:
 
 def counts(entries: Sequence[Entry], subject: str = PAPER) -> dict[str, int]:
     """Number of claims on a subject with each verdict."""
-    found = Counter(one.verdict for one in entries if one.claim.subject == subject)
-    return {verdict.value: found[verdict] for verdict in Verdict}
+    numbers = Counter(entry.verdict for entry in entries if entry.claim.subject == subject)
+    return {verdict.value: numbers[verdict] for verdict in Verdict}
 
 
 def count_errata(entries: Sequence[Entry]) -> int:
     """Number of errata among the unsupported claims of the paper."""
-    return sum(one.is_erratum and one.claim.subject == PAPER for one in entries)
+    return sum(entry.is_erratum and entry.claim.subject == PAPER for entry in entries)
 
 
 def tally(entries: Sequence[Entry]) -> Iterator[str]:
     """The counts as text, one line for each role and subject that has claims."""
     for role, subject in product(Role, _SUBJECTS):
-        found = counts([one for one in entries if one.claim.role is role], subject)
-        if total := sum(found.values()):
-            each = ", ".join(f"{count} {name}" for name, count in found.items() if count)
-            yield f"{role.heading}, {_SUBJECTS[subject]}: {total} ({each})"
+        numbers = counts([entry for entry in entries if entry.claim.role is role], subject)
+        if total := sum(numbers.values()):
+            listed = ", ".join(f"{count} {name}" for name, count in numbers.items() if count)
+            yield f"{role.heading}, {_SUBJECTS[subject]}: {total} ({listed})"
 
 
 def family_in_words(ledger: Ledger) -> str:
@@ -103,7 +103,7 @@ def family_in_words(ledger: Ledger) -> str:
 
 def older_in_words(entries: Sequence[Entry]) -> str:
     """How many of the entries other code than the present one measured, as text; empty if none."""
-    older = sum(one.stale for one in entries)
+    older = sum(entry.stale for entry in entries)
     if not older:
         return ""
     return (
@@ -114,7 +114,7 @@ def older_in_words(entries: Sequence[Entry]) -> str:
 
 def history_in_words(claim: Claim) -> list[str]:
     """Since when the rule of a claim stands, and each of its changes, as text."""
-    changes = [f"changed {one.date}: {one.why} Before: {one.before}." for one in claim.rule_changes]
-    since = [f"rule since {one.date}, fixed before the stored run" for one in claim.rule_changes]
+    changes = [f"changed {new.date}: {new.why} Before: {new.before}." for new in claim.rule_changes]
+    since = [f"rule since {new.date}, fixed before the stored run" for new in claim.rule_changes]
     # The date of the last entry counts, and the first changed nothing.
     return since[-1:] + changes[1:]

@@ -22,7 +22,7 @@ Scores = Mapping[str, float]
 FOLDER = files("loca_theory.claims") / "printed_tables"
 """The transcribed tables."""
 
-# What the names of the models of a table of scores begin with.
+# Common beginnings of the names of models, by table of scores.
 _PREFIXES = {"glue": "RoBERTa-", "vit": "ViT-", "e2e": "GPT-2 "}
 
 
@@ -34,23 +34,23 @@ def _read(name: str) -> dict[str, Any]:
 def scores(table: str, field: str = "values") -> dict[str, dict[str, Scores]]:
     """Scores, or ``spreads``, by model and method; one that is printed at two budgets has both."""
     prefix = _PREFIXES.get(table, "")
-    found: dict[str, dict[str, Scores]] = {}
+    scores_of: dict[str, dict[str, Scores]] = {}
     for row in _read(f"{table}_results")["rows"]:
         model, method = row.get("model", "base"), row["method"]
         if (table, method) == ("glue", "FF"):
             method = "FT"
         if table == "vit" and method in ("FourierFT", "LoCA"):
             method = f"{method} {row['values']['parameters'] // 1000}K"
-        mine = {name: one for name, one in row.get(field, {}).items() if name != "parameters"}
-        found.setdefault(model.removeprefix(prefix), {})[method] = mine
-    return found
+        values = {name: score for name, score in row.get(field, {}).items() if name != "parameters"}
+        scores_of.setdefault(model.removeprefix(prefix), {})[method] = values
+    return scores_of
 
 
 def marked(table: str, mark: str) -> dict[str, Scores]:
     """The numbers that are ``bold``, or ``underlined``, by model and column."""
     prefix = _PREFIXES.get(table, "")
-    found = _read(f"{table}_results")[mark]
-    return {model.removeprefix(prefix): row for model, row in found.items()}
+    rows = _read(f"{table}_results")[mark]
+    return {model.removeprefix(prefix): row for model, row in rows.items()}
 
 
 def costs(field: str, *methods: str) -> pd.DataFrame:
@@ -60,8 +60,8 @@ def costs(field: str, *methods: str) -> pd.DataFrame:
     LoCA-2 that by FFT, LoCA-3 that by matrix products, the default.
     """
     rows = pd.json_normalize(_read("complexity")["rows"])
-    every = rows.pivot_table(index="model", columns="method", values=f"values.{field}")
-    return every[list(methods)].dropna()
+    table = rows.pivot_table(index="model", columns="method", values=f"values.{field}")
+    return table[list(methods)].dropna()
 
 
 def settings(table: str, model: str = "", task: str = "") -> dict[str, Any]:
@@ -69,12 +69,12 @@ def settings(table: str, model: str = "", task: str = "") -> dict[str, Any]:
 
     The number of steps B_s is ``alternating_steps``.
     """
-    found: dict[str, Any] = {}
-    wanted = {"method": "LoCA", "model": model, "task": task}
+    values: dict[str, Any] = {}
+    condition = {"method": "LoCA", "model": model, "task": task}
     for row in _read(f"{table}_hyperparameters")["rows"]:
-        if all(row.get(name, value) == value for name, value in wanted.items()):
-            found |= row["values"]
-    return found
+        if all(row.get(name, value) == value for name, value in condition.items()):
+            values |= row["values"]
+    return values
 
 
 GLUE_TRAINING_SETS = {

@@ -56,12 +56,13 @@ class VerificationResult(Result):
             VerdictsChangedError: a verdict differs, or is inconclusive although the ledger expects
                 a decision.
         """
-        if wrong := [one.id for one in self.claims if one.changed or one.lost]:
+        if wrong := [entry.id for entry in self.claims if entry.changed or entry.lost]:
             are = "1 verdict is" if len(wrong) == 1 else f"{len(wrong)} verdicts are"
-            msg = f"{are} not as the ledger expects: {', '.join(wrong)}; if this is right, change "
-            msg += "'expected_verdict' in claims.toml (or 'undecided', the tiers that need not "
-            msg += "decide), and give the reason in 'note'"
-            raise VerdictsChangedError(msg)
+            raise VerdictsChangedError(
+                f"{are} not as the ledger expects: {', '.join(wrong)}; if this is right, change "
+                "'expected_verdict' in claims.toml (or 'undecided', the tiers that need not "
+                "decide), and give the reason in 'note'"
+            )
 
     def joined(self, earlier: Sequence[Entry]) -> Self:
         """Merge this outcome with that of earlier runs, in the order of the ledger.
@@ -75,20 +76,21 @@ class VerificationResult(Result):
         If the two entries read different tables, or no stored observation backs the old one, only
         the first exception applies. See :meth:`beside` for two seeds.
         """
-        latest = {one.id: one for one in earlier}
-        for one in self.beside(earlier).claims:
-            if one.id not in latest or _replaces(one, latest[one.id]):
-                latest[one.id] = one
+        entries = {entry.id: entry for entry in earlier}
+        for entry in self.beside(earlier).claims:
+            if entry.id not in entries or _replaces(entry, entries[entry.id]):
+                entries[entry.id] = entry
         order = (claim.id for claim in self.ledger.claims)
-        return replace(self, claims=tuple(latest[name] for name in order if name in latest))
+        return replace(self, claims=tuple(entries[name] for name in order if name in entries))
 
     def beside(self, earlier: Sequence[Entry]) -> Self:
         """This outcome, with the verdicts of earlier runs that differ in the seed alone.
 
         A claim whose seeds disagree is inconclusive.
         """
-        before = {one.id: one for one in earlier}
-        return replace(self, claims=tuple(one.beside(before.get(one.id)) for one in self.claims))
+        before = {entry.id: entry for entry in earlier}
+        claims = tuple(entry.beside(before.get(entry.id)) for entry in self.claims)
+        return replace(self, claims=claims)
 
     def overview(self) -> pd.DataFrame:
         """One row per claim: its id, its verdict, and what was observed."""
@@ -103,7 +105,7 @@ class VerificationResult(Result):
         ``family`` (the family-wise error rate and the number of comparisons) and ``manifest``.
         """
         return {
-            "claims": [one.to_json() for one in self.claims],
+            "claims": [entry.to_json() for entry in self.claims],
             "counts": counts(self.claims),
             "errata": count_errata(self.claims),
             "other_models": counts(self.claims, OTHER_MODEL),
@@ -124,9 +126,9 @@ class VerificationResult(Result):
         """
         folder = writable_folder(_arguments.path("folder", folder))
         store = ResultStore(folder / _POINTS)
-        for one in self.claims:
-            if store.load(one.cell) != one.measured:
-                store.save(one.cell, one.measured)
+        for entry in self.claims:
+            if store.load(entry.cell) != entry.measured:
+                store.save(entry.cell, entry.measured)
         together = self.joined(read_entries(folder, self.ledger))
         text = json.dumps(together.to_json(), indent=1, allow_nan=False) + "\n"
         markdown, written = page(together.claims, self.ledger), [folder / name for name in _NAMES]
@@ -144,19 +146,20 @@ class VerificationResult(Result):
         ledger = ledger or load_ledger()
         path = _arguments.path("folder", folder) / _NAMES[0]
         if not path.is_file():
-            msg = f"there is no {path}; run verify and save its result in that folder first"
-            raise ResourceError(msg)
+            raise ResourceError(
+                f"there is no {path}; run verify and save its result in that folder first"
+            )
         entries, manifest = _read(path, ledger)
         return cls(manifest=manifest, ledger=ledger, claims=entries)
 
     def _plain(self, table: str) -> list[dict[str, Any]]:
-        return [one.row() for one in getattr(self, table)]
+        return [row.row() for row in getattr(self, table)]
 
 
 def read_entries(folder: Path, ledger: Ledger) -> tuple[Entry, ...]:
     """Read the entries that earlier runs left in a folder; none if there was no run.
 
-    An entry is dropped if its claim is no longer in the ledger, or now has another check, other
+    An entry is dropped if the ledger lacks its claim, or gives it another check, other
     arguments or another number of estimates. The other measurements are judged by the current rule.
     Their numbers are those of the stored observations. An entry without one is not backed, and
     gives way to the next measurement: nothing that was written into a claims.json by hand outlives
@@ -166,8 +169,9 @@ def read_entries(folder: Path, ledger: Ledger) -> tuple[Entry, ...]:
     if markdown.is_file() and WRITTEN_BY not in markdown.read_text(
         encoding="utf-8", errors="replace"
     ):
-        msg = f"{markdown} was not written by verify; move it away, or choose another folder"
-        raise ResourceError(msg)
+        raise ResourceError(
+            f"{markdown} was not written by verify; move it away, or choose another folder"
+        )
     return _read(data, ledger)[0] if data.exists() else ()
 
 
@@ -178,21 +182,22 @@ def _read(path: Path, ledger: Ledger) -> tuple[tuple[Entry, ...], dict[str, Any]
         store = ResultStore(points) if points.is_dir() else None
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        for one in document["claims"]:
-            claim = claims.get(one["id"])
-            if claim is None or claim.definition != one["definition"]:
+        for row in document["claims"]:
+            claim = claims.get(row["id"])
+            if claim is None or claim.definition != row["definition"]:
                 continue
-            run = (Tier(one["tier"]), one["seed"], tuple(one["data"]), str(one["version"]))
+            run = (Tier(row["tier"]), row["seed"], tuple(row["data"]), str(row["version"]))
             cell = ClaimCell(claim, *run)
-            found = store.load(cell) if store else None
-            measured, is_backed = found or MEASURED.validate_python(one), found is not None
+            stored = store.load(cell) if store else None
+            measured, is_backed = stored or MEASURED.validate_python(row), stored is not None
             if not claim.objection(measured):
-                others = {int(seed): each for seed, each in one.get("other_seeds", {}).items()}
-                entries.append(Entry(cell, measured, ledger.error_rate(claim), is_backed, others))
+                seeds = {int(seed): word for seed, word in row.get("other_seeds", {}).items()}
+                entries.append(Entry(cell, measured, ledger.error_rate(claim), is_backed, seeds))
         return tuple(entries), document.get("manifest", {})
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        msg = f"{path} cannot be read ({type(error).__name__}); move it away and run again"
-        raise ResourceError(msg) from error
+        raise ResourceError(
+            f"{path} cannot be read ({type(error).__name__}); move it away and run again"
+        ) from error
 
 
 def _replaces(new: Entry, old: Entry) -> bool:

@@ -62,8 +62,8 @@ class Verdict(StrEnum):
         return self not in (Verdict.INCONCLUSIVE, Verdict.NOT_RUN)
 
 
-def _listed(given: object) -> object:
-    return given if isinstance(given, list | tuple) else (given,)
+def _listed(bounds: object) -> object:
+    return bounds if isinstance(bounds, list | tuple) else (bounds,)
 
 
 _Bound = Annotated[float, Field(ge=-np.inf, allow_inf_nan=True)]  # a number, but not NaN
@@ -104,22 +104,26 @@ class Rule:
 
     @model_validator(mode="before")
     @classmethod
-    def _has_one_form(cls, given: Any) -> Any:
-        keys = sorted((given.kwargs or {}) if isinstance(given, ArgsKwargs) else given)
+    def _has_one_form(cls, fields: Any) -> Any:
+        keys = sorted((fields.kwargs or {}) if isinstance(fields, ArgsKwargs) else fields)
         if " ".join(keys) not in _FORMS:
-            msg = "a rule needs low or high or both, or value and precision, or printed and unit, "
-            raise ValueError(msg + f"or designed, not {', '.join(keys) or 'nothing'}")
-        return given
+            raise ValueError(
+                "a rule needs low or high or both, or value and precision, or printed and unit, "
+                f"or designed, not {', '.join(keys) or 'nothing'}"
+            )
+        return fields
 
     @model_validator(mode="after")
     def _can_fail(self) -> Self:
         if self.printed:
             for name, half in (("low", -self.unit / 2), ("high", self.unit / 2)):
-                bounds = tuple(round(one + half, 12) for one in self.printed)
+                bounds = tuple(round(value + half, 12) for value in self.printed)
                 object.__setattr__(self, name, bounds)
         if len({len(self.low), len(self.high)} - {1}) > 1:
-            msg = f"'low' has {len(self.low)} bounds, but 'high' has {len(self.high)}; "
-            raise ValueError(msg + "give one per estimate, or one for all")
+            raise ValueError(
+                f"'low' has {len(self.low)} bounds, but 'high' has {len(self.high)}; "
+                "give one per estimate, or one for all"
+            )
         lows, highs = np.array(self.low), np.array(self.high)
         if (lows > highs).any():
             msg = "'low' lies above 'high'"
@@ -145,7 +149,7 @@ class Rule:
             values = ", ".join(_number(_pick(self.value, i)) for i in chosen)
             return f"interval holds {values}, half-width ≤ {_number(self.precision)}"
         ranges = [_range_in_words(_pick(self.low, i), _pick(self.high, i)) for i in chosen]
-        if all(one.startswith("equals") for one in ranges):
+        if all(text.startswith("equals") for text in ranges):
             return ", ".join(ranges)
         return f"whole interval {', '.join(ranges)}"
 
@@ -158,9 +162,9 @@ class Rule:
                 return Verdict.NOT_SUPPORTED, -max(low - value, value - high)
             fine = half <= self.precision
             return (Verdict.SUPPORTED if fine else Verdict.INCONCLUSIVE), self.precision - half
-        least, most = _pick(self.low, index), _pick(self.high, index)
-        margin = min(low - least, most - high)
-        if high < least or low > most:
+        lowest, highest = _pick(self.low, index), _pick(self.high, index)
+        margin = min(low - lowest, highest - high)
+        if high < lowest or low > highest:
             return Verdict.NOT_SUPPORTED, margin
         return (Verdict.SUPPORTED if margin >= 0 else Verdict.INCONCLUSIVE), margin
 
@@ -205,8 +209,8 @@ def decide(
         verdict, index = member(Verdict, "verdict", measured.designed), 0
     else:
         numbered = enumerate(measured.estimates)
-        judged = [(*rule.judge(one, i, error_rate), i) for i, one in numbered]
-        verdict, _, index = min(judged, key=lambda one: (_SEVERITY.index(one[0]), one[1]))
+        judged = [(*rule.judge(estimate, i, error_rate), i) for i, estimate in numbered]
+        verdict, _, index = min(judged, key=lambda case: (_SEVERITY.index(case[0]), case[1]))
     if verdict is Verdict.SUPPORTED and assumes:
         verdict = Verdict.SUPPORTED_UNDER_ASSUMPTIONS
     return verdict, index

@@ -56,8 +56,7 @@ def verify(
     """
     chosen = () if names is None else _arguments.as_tuple(names)
     if names is not None and not chosen:
-        msg = "names is empty; name a claim, or omit names for all claims"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError("names is empty; name a claim, or omit names for all claims")
     ledger = ledger if isinstance(ledger, Ledger) else load_ledger(ledger)
     tier, seed = member(Tier, "tier", tier), _arguments.whole_number("seed", seed)
     runner = chosen_runner(runner)
@@ -70,9 +69,9 @@ def verify(
         for claim in sorted(claims, key=lambda claim: -claim.cost)
     ]
     is_long = tier is not Tier.QUICK and any(claim.cost > _LONG_S for claim in claims)
-    found = runner.run(cells, partial(measure, results=folder), is_long=is_long)
+    measurements = runner.run(cells, partial(measure, results=folder), is_long=is_long)
     entries = dict[str, Entry]()
-    for cell, measured in zip(cells, found, strict=True):
+    for cell, measured in zip(cells, measurements, strict=True):
         claim = cell.claim
         # With the version, which the code of a later process may not share.
         finished = replace(cell, measured_by=cell.version)
@@ -93,17 +92,17 @@ def folder_of_tables(results: str | Path | None) -> Path | None:
         return default if default.is_dir() else None
     folder = _arguments.path("results", results)
     if not folder.is_dir():
-        msg = f"there is no folder {folder}; give the folder of the experiments' tables, "
-        msg += 'or leave out results="..."'
-        raise ResourceError(msg)
+        raise ResourceError(
+            f"there is no folder {folder}; give the folder of the experiments' tables, "
+            'or leave out results="..."'
+        )
     return folder
 
 
 def _digests(folder: Path | None, tables: Iterable[str]) -> Iterator[str]:
     """The digests of the files of tables."""
-    for path in dict.fromkeys(one.path for one in find_tables(folder, tables)):
+    for path in dict.fromkeys(table.path for table in find_tables(folder, tables)):
         try:
             yield f"{path.name}:{hashlib.sha256(path.read_bytes()).hexdigest()[:32]}"
         except OSError as error:
-            msg = f"cannot read {path}: {error.strerror or error}"
-            raise ResourceError(msg) from error
+            raise ResourceError(f"cannot read {path}: {error.strerror or error}") from error

@@ -27,8 +27,7 @@ def cluster(
     """
     if backend == "loky":
         if scheduler is not None:
-            msg = 'scheduler="..." needs backend="dask" or backend="ray"'
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError('scheduler="..." needs backend="dask" or backend="ray"')
         yield jobs
         return
     import joblib
@@ -41,17 +40,21 @@ def cluster(
         try:
             start(stack, scheduler, workers)
         except ImportError as error:
-            msg = f"the {backend} backend is not installed; install it with: "
-            msg += f"pip install 'loca-theory[{backend}]'"
-            raise ResourceError(msg) from error
+            raise ResourceError(
+                f"the {backend} backend is not installed; install it with: "
+                f"pip install 'loca-theory[{backend}]'"
+            ) from error
         except ValueError as error:
-            msg = f"{scheduler!r} is not an address of a {backend} scheduler; write "
-            raise InvalidArgumentError(msg + _EXAMPLES[backend]) from error
+            raise InvalidArgumentError(
+                f"{scheduler!r} is not an address of a {backend} scheduler; write "
+                f"{_EXAMPLES[backend]}"
+            ) from error
         except (OSError, OverflowError, RuntimeError, TimeoutError) as error:
             where = f"at {scheduler}" if scheduler else "on this machine"
-            msg = f"no {backend} scheduler with workers answered {where} within {_TIMEOUT_S} s; "
-            msg += f"start one with: {_STARTS[backend]}"
-            raise ResourceError(msg) from error
+            raise ResourceError(
+                f"no {backend} scheduler with workers answered {where} within {_TIMEOUT_S} s; "
+                f"start one with: {_STARTS[backend]}"
+            ) from error
         stack.enter_context(joblib.parallel_config(backend=backend, n_jobs=-1))
         yield -1  # all workers of the cluster
 
@@ -65,10 +68,17 @@ def _start_dask(stack: ExitStack, scheduler: str | None, jobs: int) -> None:
         scheduler,
         timeout=_TIMEOUT_S,
         # Any free port, because dask warns if another scheduler uses its default port.
-        **({} if scheduler else {"n_workers": jobs, "threads_per_worker": 1,
-                                 "dashboard_address": "127.0.0.1:0",
-                                 "scheduler_kwargs": {"dashboard": False}}),
-    )  # fmt: skip
+        **(
+            {}
+            if scheduler
+            else {
+                "n_workers": jobs,
+                "threads_per_worker": 1,
+                "dashboard_address": "127.0.0.1:0",
+                "scheduler_kwargs": {"dashboard": False},
+            }
+        ),
+    )
     stack.enter_context(client).wait_for_workers(1, timeout=_TIMEOUT_S)
 
 
@@ -88,7 +98,9 @@ def _start_ray(stack: ExitStack, scheduler: str | None, jobs: int) -> None:
     with warnings.catch_warnings():
         # Ray warns about changes of its defaults at every start.
         warnings.simplefilter("ignore", FutureWarning)
-        own = {} if scheduler else {"num_cpus": jobs, "include_dashboard": False}
-        ray.init(address=scheduler, log_to_driver=False, logging_level=logging.ERROR, **own)
+        local_options = {} if scheduler else {"num_cpus": jobs, "include_dashboard": False}
+        ray.init(
+            address=scheduler, log_to_driver=False, logging_level=logging.ERROR, **local_options
+        )
     stack.callback(ray.shutdown)
     register_ray()

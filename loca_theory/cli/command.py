@@ -28,8 +28,8 @@ class Command(click.Command):
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **_: Any
     ) -> NoReturn:
         """Run the command line and exit."""
-        given = sys.argv[1:] if args is None else list(args)
-        name, debug = prog_name or self.name or "", "--debug" in given
+        arguments = sys.argv[1:] if args is None else list(args)
+        name, debug = prog_name or self.name or "", "--debug" in arguments
         self._main_shell_completion({}, name)
         # A scheduler's request to end is an interruption, as Ctrl-C is.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -38,7 +38,7 @@ class Command(click.Command):
             sys.stdout.reconfigure(errors="replace")
         try:
             # Not click's own main, because it prints an empty line when it is interrupted.
-            with self.make_context(name, given) as ctx:
+            with self.make_context(name, arguments) as ctx:
                 result = self.invoke(ctx)
             sys.stdout.flush()
         except click.exceptions.Exit as done:
@@ -78,11 +78,11 @@ def in_flags(message: str) -> str:
     parameters = click.get_current_context().command.params
     options = {p.name: p for p in parameters if isinstance(p, click.Option)}
 
-    def flag(found: re.Match[str]) -> str:
-        option = options.get("out" if found[1] == "folder" else found[1])
+    def flag(match: re.Match[str]) -> str:
+        option = options.get("out" if match[1] == "folder" else match[1])
         if option is None:
-            return found[0]
-        value = found[2].strip('"')
+            return match[0]
+        value = match[2].strip('"')
         if value == "...":
             value = option.metavar or option.type.name.upper()
         return f"{max(option.opts, key=len)} {value}"

@@ -68,7 +68,7 @@ class Rare(click.Option):
     """An option that only ``--help-all`` shows."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """What the help says, if everything is to be shown."""
+        """The text of the help, if everything is to be shown."""
         return super().get_help_record(ctx) if ctx.meta.get(_EVERYTHING) else None
 
 
@@ -127,7 +127,7 @@ def command_of(
     out: str,
     rare: Iterable[str] = (),
     without: Iterable[str] = (),
-    **own: Mapping[str, Any],
+    **overrides: Mapping[str, Any],
 ) -> Callable[[Callable[..., Any]], Command]:
     """Make a command with the options of a Python function and the shared ones.
 
@@ -140,26 +140,28 @@ def command_of(
         out: What the help says of ``--out``.
         rare: Parameters whose options only ``--help-all`` shows.
         without: Parameters that are no options.
-        own: How the option of a parameter differs: its ``flag``, and arguments of
+        overrides: How the option of a parameter differs: its ``flag``, and arguments of
             :func:`click.option`.
     """
-    known = option_settings(function)
-    if known.pop("runner", None):
-        known |= option_settings("cli.cluster:cluster")
+    available = option_settings(function)
+    if available.pop("runner", None):
+        available |= option_settings("cli.cluster:cluster")
     options = []
-    for name in (one for one in known if one not in without):
-        settings = {**known[name], **_EVERYWHERE.get(name, {}), **own.get(name, {})}
+    for name in (parameter for parameter in available if parameter not in without):
+        settings = {**available[name], **_EVERYWHERE.get(name, {}), **overrides.get(name, {})}
         flags = settings.pop("flag", f"--{name.replace('_', '-')}").split()
         kind = Rare if name in {"backend", "scheduler", *rare} else click.Option
         options.append(click.option(*flags, name, cls=kind, **settings))
     with_out = click.option("--out", type=Folder(), metavar="DIR", help=out)
 
     def decorate(run: Callable[..., Any]) -> Command:
-        def with_common(jobs: int = 1, **given: Any) -> Any:
-            where = {name: given.pop(name) for name in ("backend", "scheduler") if name in given}
-            own = {name: given.pop(name) for name in ("output_format", "quiet", "out")}
+        def with_common(jobs: int = 1, **arguments: Any) -> Any:
+            where = {
+                name: arguments.pop(name) for name in ("backend", "scheduler") if name in arguments
+            }
+            shared = {name: arguments.pop(name) for name in ("output_format", "quiet", "out")}
             with cluster(jobs, **where) as workers:
-                return run(common=Common(**own, jobs=workers), **given)
+                return run(common=Common(**shared, jobs=workers), **arguments)
 
         for option in reversed((*further, *options, with_out, *_PRINTING)):
             with_common = option(with_common)

@@ -61,8 +61,8 @@ class SafeConsole(Console):
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         """Render as rich does, with escapes."""
-        for one in super().render(renderable, options):
-            yield one if one.control else Segment(printable(one.text, keep="\n"), one.style)
+        for part in super().render(renderable, options):
+            yield part if part.control else Segment(printable(part.text, keep="\n"), part.style)
 
 
 def text_width(out: Console) -> int:
@@ -102,10 +102,10 @@ class Rows:
         still too wide, its columns are spread over several tables, each with the names. Of many
         rows, the first are printed; empty columns are not.
         """
-        if (more := len(self.cells) - _MOST_ROWS) > 0:
+        if (hidden := len(self.cells) - _MOST_ROWS) > 0:
             replace(self, cells=self.cells[:_MOST_ROWS]).print(out, then_empty=False)
-            text = f"… and {more} more; all of them in --format json and the files of --out"
-            out.print(text + "\n" * then_empty)
+            text = f"… and {hidden} more; all of them in --format json and the files of --out"
+            out.print(f"{text}\n" if then_empty else text)
             return
         names, *headings = self._headings
         foldable = max(self._width([names], out) - out.width // 2, 0)
@@ -127,8 +127,8 @@ class Rows:
     @property
     def _headings(self) -> list[str]:
         """The name of the rows, and the headings of all columns that are not empty."""
-        names, *others = self.cells[0]
-        return [names, *(one for one in others if any(row.get(one) for row in self.cells))]
+        names, *columns = self.cells[0]
+        return [names, *(name for name in columns if any(row.get(name) for row in self.cells))]
 
     def _width(self, headings: Sequence[str], out: Console) -> int:
         options = out.options.update_width(10_000)
@@ -139,13 +139,13 @@ class Rows:
         table = Table(
             box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True
         )
-        names, *others = headings
+        names, *columns = headings
         table.add_column(names, overflow="fold", justify=self.justify.get(names, "left"))
-        for heading in others:
+        for heading in columns:
             justify = self.justify.get(heading, "right")
             table.add_column(heading, justify=justify, no_wrap=True)
         for row in self.cells:
             cells = [row.get(heading, "") for heading in headings]
-            if any(cells[1:]) or not others:
+            if any(cells[1:]) or not columns:
                 table.add_row(*cells)
         return table

@@ -15,17 +15,17 @@ _FORMULAS = tuple("=+-@\t\r")
 def printable(text: str, keep: str = "") -> str:
     """Show control characters as escapes such as ``\\x1b``, except those to keep."""
     return "".join(
-        one.encode("unicode_escape").decode()
-        if category(one) in _CONTROLS and one not in keep
-        else one
-        for one in text
+        character.encode("unicode_escape").decode()
+        if category(character) in _CONTROLS and character not in keep
+        else character
+        for character in text
     )
 
 
 def csv_cell(value: object) -> object:
     """A cell of a CSV file: text is printable and not a formula, a shape is ``PxQ``."""
     if isinstance(value, list | tuple):
-        is_shape = all(isinstance(one, int) for one in value)
+        is_shape = all(isinstance(number, int) for number in value)
         value = ("x" if is_shape else " ").join(map(str, value))
     if not isinstance(value, str):
         return value

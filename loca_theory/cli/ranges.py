@@ -18,7 +18,7 @@ class NumberList(click.ParamType):
     """Numbers: ``0.1``, ``0,0.1,0.3``, the inclusive range ``0..0.4..0.01`` or a mix of these."""
 
     name = "list"
-    what = "a number"
+    content = "a number"
     forms = "write a list such as 0.1,0.2 or an inclusive range with its step such as 0..0.4..0.01"
     pattern = ".*"
     default_steps: tuple[Decimal, ...] = ()
@@ -26,8 +26,8 @@ class NumberList(click.ParamType):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[Any, ...]:  # noqa: ARG002
         """The numbers in increasing order, without duplicates."""
-        found = {number for part in value.split(",") for number in self._range(part)}
-        return tuple(map(self.kind, sorted(found)))
+        numbers = {number for part in value.split(",") for number in self._range(part)}
+        return tuple(map(self.kind, sorted(numbers)))
 
     def _range(self, part: str) -> list[Decimal]:
         """The numbers of a range, or the only number."""
@@ -38,11 +38,11 @@ class NumberList(click.ParamType):
             numbers += self.default_steps
         shown = _shortened(part.strip())
         if len(numbers) != 3:
-            self.fail(f"{shown} is not {self.what} or a range; {self.forms}")
+            self.fail(f"{shown} is not {self.content} or a range; {self.forms}")
         first, last, step = numbers
         if step <= 0 or last < first:
-            what = "has a step that is not positive" if step <= 0 else "is reversed"
-            self.fail(f"the range {shown} {what}; {self.forms}")
+            fault = "has a step that is not positive" if step <= 0 else "is reversed"
+            self.fail(f"the range {shown} {fault}; {self.forms}")
         count = int((last - first) / step) + 1
         if count > _MOST:
             self.fail(f"the range {shown} holds more than {_MOST} numbers; choose fewer")
@@ -54,14 +54,14 @@ class NumberList(click.ParamType):
         except InvalidOperation:
             number = Decimal("nan")
         if not number.is_finite() or abs(number.adjusted()) > _LARGEST_EXPONENT:
-            self.fail(f"{_shortened(text)} is not {self.what}; {self.forms}")
+            self.fail(f"{_shortened(text)} is not {self.content}; {self.forms}")
         return number
 
 
 class IntegerList(NumberList):
     """Positive whole numbers: ``8``, ``8,16,32``, ``8..32``, ``8..32..4`` or a mix of these."""
 
-    what = "a whole number between 1 and 999999999"
+    content = "a whole number between 1 and 999999999"
     forms = "write a list such as 8,16,32 or an inclusive range such as 8..32 or 8..32..4"
     pattern = "0*[1-9][0-9]{0,8}"
     default_steps = (Decimal(1),)
@@ -76,15 +76,13 @@ def parsed_shape(text: str) -> tuple[int, int]:
     """The shape (p, q) of a matrix that is written as ``PxQ``."""
     match = re.fullmatch(r"([1-9][0-9]{0,8})[xX×]([1-9][0-9]{0,8})", text.strip())
     if not match:
-        msg = f"{text!r} is not a shape; write rows x columns, such as 768x3072"
-        raise click.BadParameter(msg)
+        raise click.BadParameter(f"{text!r} is not a shape; write rows x columns, such as 768x3072")
     return int(match[1]), int(match[2])
 
 
 def names(text: str) -> tuple[str, ...]:
     """Comma-separated names in the given order, without duplicates; the command checks them."""
-    found = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-    if "" in found:
-        msg = f"{text!r} holds an empty name; write them as A,B,C"
-        raise click.BadParameter(msg)
-    return found
+    unique = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if "" in unique:
+        raise click.BadParameter(f"{text!r} holds an empty name; write them as A,B,C")
+    return unique

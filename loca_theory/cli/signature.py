@@ -15,7 +15,7 @@ import click
 from loca_theory.cli.ranges import IntegerList, NumberList, names, parsed_shape
 
 _PACKAGE = Path(__file__).parents[1]
-# What an annotation, without None, begins with or contains; the first that fits.
+# Parts of an annotation without None, and its type; the first part that fits counts.
 _TYPES: tuple[tuple[str, Any], ...] = (
     ("int | Iterable", IntegerList()),
     ("float | Iterable", NumberList()),
@@ -36,25 +36,25 @@ def option_settings(function: str) -> dict[str, dict[str, Any]]:
     path = _PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
     tree = ast.parse(path.read_text(encoding="utf-8"))
     node = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name)
-    given, texts = node.args, _texts(ast.get_docstring(node) or "")
+    arguments, texts = node.args, _texts(ast.get_docstring(node) or "")
     constants = {
-        one.targets[0].id: one.value
-        for one in tree.body
-        if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name)
+        statement.targets[0].id: statement.value
+        for statement in tree.body
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
     }
-    missing = [None] * (len(given.args) - len(given.defaults))
+    missing = [None] * (len(arguments.args) - len(arguments.defaults))
     pairs = zip(
-        [*given.args, *given.kwonlyargs],
-        [*missing, *given.defaults, *given.kw_defaults],
+        [*arguments.args, *arguments.kwonlyargs],
+        [*missing, *arguments.defaults, *arguments.kw_defaults],
         strict=True,
     )
     return {
-        one.arg: _settings(
-            ast.unparse(one.annotation) if one.annotation else "",
+        parameter.arg: _settings(
+            ast.unparse(parameter.annotation) if parameter.annotation else "",
             _literal(constants.get(getattr(default, "id", ""), default)),
-            texts.get(one.arg, ""),
+            texts.get(parameter.arg, ""),
         )
-        for one, default in pairs
+        for parameter, default in pairs
     }
 
 
@@ -70,9 +70,9 @@ def _settings(annotation: str, default: Any, text: str) -> dict[str, Any]:
 
 
 def _type(annotation: str) -> Any:
-    known = annotation.removesuffix(" | None")
-    if known.startswith("Literal["):
-        return click.Choice(ast.literal_eval(known.removeprefix("Literal")))
+    required = annotation.removesuffix(" | None")
+    if required.startswith("Literal["):
+        return click.Choice(ast.literal_eval(required.removeprefix("Literal")))
     return next((kind for part, kind in _TYPES if part in annotation), click.STRING)
 
 

@@ -80,8 +80,10 @@ def selection_loss_with_spike(t: float, retained: float) -> float:
         LoCA for independent entries.
     """
     if t < 0 or not 0 < retained < 1:
-        msg = "t must not be negative and retained must lie strictly between 0 and 1, "
-        raise InvalidArgumentError(msg + f"not {t} and {retained}")
+        raise InvalidArgumentError(
+            "t must not be negative and retained must lie strictly between 0 and 1, "
+            f"not {t} and {retained}"
+        )
     g, weights = _half_normal_nodes(0.5 / np.sqrt(1 + t))
     variance = 1 + t * g * g
 
@@ -102,8 +104,7 @@ def energy_retained_with_spike(fraction: float, retained: float) -> float:
     the two are equal, which places a crossing on the phase diagram.
     """
     if not 0 <= fraction < 1:
-        msg = f"fraction must be at least 0 and below 1, not {fraction}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"fraction must be at least 0 and below 1, not {fraction}")
     loss = selection_loss_with_spike(fraction / (1 - fraction), retained)
     return 1 - (1 - fraction) * loss
 
@@ -146,9 +147,9 @@ def low_rank_loss_with_shared_mean(
     a = (p * q) ** 0.25 / np.sqrt(spread)
     tail = special.ndtr(-a)
     density = np.exp(-a * a / 2) / np.sqrt(2 * np.pi)
-    rest = (p - 1) * (q - 1) / (p * q) * loss_without
+    remaining = (p - 1) * (q - 1) / (p * q) * loss_without
     taken = 2 / spread * (density / a - tail)
-    return float((1 - 2 * tail) * loss + 2 * tail * rest - taken)
+    return float((1 - 2 * tail) * loss + 2 * tail * remaining - taken)
 
 
 def selection_loss_with_shared_mean(budget: Budget, noise: float, atom: float) -> float:
@@ -177,8 +178,10 @@ def limit_boundary(ratio: float, aspect: float = 1.0) -> float:
     :func:`selection_loss_with_spike` at the paper's budget, f = ρ(1 + c)/2.
     """
     if not (0 < ratio < 0.5 and 0 < aspect <= 1):
-        msg = "ratio must lie strictly between 0 and 1/2 and aspect in (0, 1], "
-        raise InvalidArgumentError(msg + f"not {ratio} and {aspect}")
+        raise InvalidArgumentError(
+            "ratio must lie strictly between 0 and 1/2 and aspect in (0, 1], "
+            f"not {ratio} and {aspect}"
+        )
     low_rank = 1 - low_rank_fraction(ratio, aspect)
     retained = ratio * (1 + aspect) / 2
 

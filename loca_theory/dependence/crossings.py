@@ -59,21 +59,21 @@ def find_crossings(
         # The ends must be exact, because their gaps are known.
         return high if step >= (high - low) / precision else low + step * precision
 
-    def means(steps: NDArray, which: NDArray) -> NDArray:
-        pairs = zip(which.tolist(), steps.tolist(), strict=True)
+    def means(steps: NDArray, curves: NDArray) -> NDArray:
+        pairs = zip(curves.tolist(), steps.tolist(), strict=True)
         return np.array([mean for mean, _ in gaps([(i, value_at(i, step)) for i, step in pairs])])
 
     crossings = [Crossing(None)] * len(grids)
     if not brackets:
         return crossings
-    which = np.array(list(brackets))
+    curves = np.array(list(brackets))
     low, high, slopes, precisions = np.array(list(brackets.values())).T
-    ends = np.zeros(len(which)), (high - low) / precisions
-    found = elementwise.find_root(
-        means, ends, args=(which,), tolerances={"xatol": 1.0, "xrtol": 0.0}
+    ends = np.zeros(len(curves)), (high - low) / precisions
+    roots = elementwise.find_root(
+        means, ends, args=(curves,), tolerances={"xatol": 1.0, "xrtol": 0.0}
     )
     quantile = stats.norm.ppf(0.5 + _CONFIDENCE / 2)
-    for i, step, slope in zip(which.tolist(), found.x.tolist(), slopes, strict=True):
+    for i, step, slope in zip(curves.tolist(), roots.x.tolist(), slopes, strict=True):
         root = value_at(i, step)
         ((_, error),) = gaps([(i, root)])
         half = float(quantile * error / slope)
@@ -81,13 +81,13 @@ def find_crossings(
     return crossings
 
 
-def _bracket(values: Sequence[float], found: Sequence[Gap]) -> tuple[float, ...] | None:
+def _bracket(values: Sequence[float], gaps: Sequence[Gap]) -> tuple[float, ...] | None:
     """Ends between which a gap changes its sign, its slope there, and the precision wanted."""
-    means = [mean for mean, _ in found]
+    means = [mean for mean, _ in gaps]
     start = next((i for i in range(len(means) - 1) if means[i] > 0 >= means[i + 1]), None)
     if start is None or means[0] <= 0:
         return None
     low, high = values[start], values[start + 1]
     slope = (means[start] - means[start + 1]) / (high - low)
-    precision = max(_PRECISION * found[start][1] / slope, 1e-9 * (high - low))
+    precision = max(_PRECISION * gaps[start][1] / slope, 1e-9 * (high - low))
     return low, high, slope, precision

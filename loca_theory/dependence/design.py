@@ -25,7 +25,7 @@ DRAWN = find_methods(("LoRA", "Fourier pairs", "LoCA", "entries"))
 
 
 class Protocol(StrEnum):
-    """What the low-rank error is compared with.
+    """The reference of the low-rank error.
 
     - ``same-draw``: every method approximates the same correlated matrix.
     - ``iid-reference``: only LoRA approximates the correlated matrix; the other methods
@@ -90,45 +90,53 @@ class Design:
     def __post_init__(self) -> None:
         _arguments.fields_to_int(self, "p", "q", "draws", "seed", "null_draws")
         if self.draws < 2:
-            msg = f"a study needs at least 2 draws for its standard errors, not {self.draws}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"a study needs at least 2 draws for its standard errors, not {self.draws}"
+            )
         if not 0 < _arguments.real_number("level", self.level) < 1:
-            msg = f"the level must lie between 0 and 1, not {self.level}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(f"the level must lie between 0 and 1, not {self.level}")
         self._check_grids()
         self._check_methods()
         if not self.protocols or len(set(self.protocols)) < len(self.protocols):
-            msg = "protocols must list at least one name and no name twice, not "
-            raise InvalidArgumentError(msg + (", ".join(self.protocols) or "none"))
+            raise InvalidArgumentError(
+                "protocols must list at least one name and no name twice, not "
+                + (", ".join(self.protocols) or "none")
+            )
         if self.detect and self.level * self.null_draws < _FEWEST_BEYOND:
-            msg = f"a critical value at level {self.level:g} needs at least "
-            msg += f"{math.ceil(_FEWEST_BEYOND / self.level)} null draws, not {self.null_draws}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"a critical value at level {self.level:g} needs at least "
+                f"{math.ceil(_FEWEST_BEYOND / self.level)} null draws, not {self.null_draws}"
+            )
 
     def _check_grids(self) -> None:
         for structure in self.structures:
             grid = self.grid(structure)
             increases = all(a < b for a, b in pairwise(grid))
             if not (grid and increases and all(map(math.isfinite, grid))):
-                msg = f"the values of {structure.parameter} must be finite and increase, "
-                msg += f"not {', '.join(f'{value:g}' for value in grid) or 'none'}"
-                raise InvalidArgumentError(msg)
+                raise InvalidArgumentError(
+                    f"the values of {structure.parameter} must be finite and increase, "
+                    f"not {', '.join(f'{value:g}' for value in grid) or 'none'}"
+                )
             for value in grid:
                 structure.check(self.p, self.q, value)
         used = {structure.parameter for structure in self.structures}
         for parameter in _DEFAULT_GRIDS:
             if getattr(self, parameter) is not None and parameter not in used:
-                owners = [one.name for one in STRUCTURES.values() if one.parameter == parameter]
-                msg = f"{parameter}=... has no effect unless structures=... includes "
-                raise InvalidArgumentError(msg + " or ".join(owners))
+                owners = [kind.name for kind in STRUCTURES.values() if kind.parameter == parameter]
+                raise InvalidArgumentError(
+                    f"{parameter}=... has no effect unless structures=... includes "
+                    + " or ".join(owners)
+                )
 
     def _check_methods(self) -> None:
         with_value = {
-            one.name: one for protocol in self.protocols for one in self.methods_under(protocol)
+            method.name: method
+            for protocol in self.protocols
+            for method in self.methods_under(protocol)
         }
         for method, budget in product(with_value.values(), self.budgets):
             method.check_budget(budget)
-        without = (one for one in self.methods or () if one.name not in with_value)
+        without = (method for method in self.methods or () if method.name not in with_value)
         for method in without:
             if method.can_approximate or self._has_exact_errors(method):
                 other = Protocol.SAME_DRAW if method.can_approximate else Protocol.IID_REFERENCE
@@ -143,9 +151,9 @@ class Design:
         """The methods that have a value under a protocol, in the order of its table."""
         if self.methods is None:
             return _DEFAULT_METHODS[protocol]
-        given = {method.name for method in self.methods}
-        methods = (*(one for one in COMPARED if one.name not in given), *self.methods)
-        return tuple(one for one in methods if self._has_value(one, protocol))
+        names = {method.name for method in self.methods}
+        methods = (*(method for method in COMPARED if method.name not in names), *self.methods)
+        return tuple(method for method in methods if self._has_value(method, protocol))
 
     def _has_value(self, method: Method, protocol: Protocol) -> bool:
         is_known = method is _ANY_MATRIX
@@ -160,25 +168,25 @@ class Design:
     def drawn(self) -> tuple[Method, ...]:
         """The methods applied to the draws under any of the protocols, and LoRA and LoCA."""
         methods = {
-            one.name: one
+            method.name: method
             for protocol in self.protocols
-            for one in self.methods_under(protocol)
-            if protocol.draws(one)
+            for method in self.methods_under(protocol)
+            if protocol.draws(method)
         }
-        return tuple(({one.name: one for one in COMPARED} | methods).values())
+        return tuple(({method.name: method for method in COMPARED} | methods).values())
 
     def grid(self, structure: Structure) -> tuple[float, ...]:
         """The values of a structure's parameter."""
-        given = getattr(self, structure.parameter)
-        return _DEFAULT_GRIDS[structure.parameter] if given is None else given
+        grid = getattr(self, structure.parameter)
+        return _DEFAULT_GRIDS[structure.parameter] if grid is None else grid
 
     def detection_values(self, structure: Structure) -> list[float]:
         """The values of a structure's parameter at which the statistics are compared."""
         if not self.detect:
             return []
         grid = self.grid(structure)
-        wanted = _DETECTION_VALUES[structure.parameter]
-        return [v for v in wanted if grid[0] <= v <= grid[-1]] or [grid[-1]]
+        values = _DETECTION_VALUES[structure.parameter]
+        return [v for v in values if grid[0] <= v <= grid[-1]] or [grid[-1]]
 
     @cached_property
     def budgets(self) -> list[Budget]:
@@ -193,8 +201,10 @@ class Design:
                 self, "p", "q", "seed", "methods", "structures", *_DEFAULT_GRIDS, *of_tests
             ),
             "shape": [self.p, self.q],
-            "structures": {one.name: list(self.grid(one)) for one in self.structures},
-            "options": {one.name: one.option for one in self.structures if one.option is not None},
+            "structures": {kind.name: list(self.grid(kind)) for kind in self.structures},
+            "options": {
+                kind.name: kind.option for kind in self.structures if kind.option is not None
+            },
             **({"methods": names_of(self.methods)} if self.methods is not None else {}),
             **own_titles(self.methods or ()),
         }

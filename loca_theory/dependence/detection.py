@@ -84,12 +84,12 @@ def evaluate_null(cell: NullCell) -> dict[str, list[float]]:
     problem and no matrix.
     """
     p, q = cell.p, cell.q
-    found = []
+    statistics = []
     for draw in range(*cell.draws):
         rng = generator(cell.seed, NULL_EXPERIMENT, p, q, draw)
         eigenvalues, _ = sample_leading_eigenvalues(p, q, min(p, q), rng)
-        found.append(spectral_statistics(eigenvalues, p, q))
-    return {name: [one[name] for one in found] for name in found[0]}
+        statistics.append(spectral_statistics(eigenvalues, p, q))
+    return {name: [draw[name] for draw in statistics] for name in statistics[0]}
 
 
 def low_frequency_critical_value(p: int, q: int, level: float, *, is_centred: bool) -> float:

@@ -104,8 +104,10 @@ def evaluate(cell: DrawCell) -> Block:
     for draw in range(*cell.draws):
         matrix = np.asarray(family_of(structure, p, q, cell.seed, draw)(cell.value))
         if matrix.shape != (p, q) or not np.isfinite(matrix).all():
-            msg = f"{structure.name}.family must give finite {p}x{q} matrices, not "
-            raise InvalidArgumentError(msg + f"an array of shape {matrix.shape}: {matrix}")
+            raise InvalidArgumentError(
+                f"{structure.name}.family must give finite {p}x{q} matrices, not "
+                f"an array of shape {matrix.shape}: {matrix}"
+            )
         total = float(np.square(matrix).sum())
         tensor = torch.from_numpy(matrix)
         eigenvalues = squared_singular_values(tensor)
@@ -117,10 +119,10 @@ def evaluate(cell: DrawCell) -> Block:
             losses[name].append((total - energies) / energy)
         statistics.append(_statistics(eigenvalues, p, q, spectrum))
         if cell.with_centred:
-            rest = squared_singular_values(torch.from_numpy(centred(matrix)))
+            spectrum_of_rest = squared_singular_values(torch.from_numpy(centred(matrix)))
             # The first row of the spectrum holds the column means.
             spectrum[0] = 0.0
-            centred_statistics.append(_statistics(rest, p - 1, q, spectrum))
+            centred_statistics.append(_statistics(spectrum_of_rest, p - 1, q, spectrum))
     first, second = (np.array(losses[method.name]) for method in COMPARED)
     return Block(
         losses={name: Moments.of(values) for name, values in losses.items()},

@@ -30,8 +30,8 @@ def exchangeable(z: Array, rho: float, block: int, axis: int) -> Array:
 
 def exchangeable_covariance(n: int, rho: float, block: int) -> Array:
     """E(ρ): (1−ρ) I + ρ 11ᵀ in every block."""
-    one = (1 - rho) * np.eye(block) + rho
-    return linalg.block_diag(*[one] * (n // block))
+    square = (1 - rho) * np.eye(block) + rho
+    return linalg.block_diag(*[square] * (n // block))
 
 
 def autoregression(innovations: Array, rho: float, axis: int) -> Array:

@@ -27,8 +27,10 @@ _LOW_RANK = METHODS["LoRA"]
 
 def predictions(budgets: Sequence[Budget]) -> list[Prediction]:
     """Closed forms at budgets of one shape, from the exact low-rank losses at independence."""
-    fewer = [replace(one, p=one.p - 1, q=one.q - 1, r=one.r - 1) for one in budgets if one.r > 1]
-    without = dict(zip([one.r + 1 for one in fewer], _losses(fewer), strict=True))
+    fewer = [
+        replace(full, p=full.p - 1, q=full.q - 1, r=full.r - 1) for full in budgets if full.r > 1
+    ]
+    without = dict(zip([budget.r + 1 for budget in fewer], _losses(fewer), strict=True))
     return [
         Prediction(budget, loss, without.get(budget.r, 1.0))
         for budget, loss in zip(budgets, _losses(budgets), strict=True)
@@ -58,7 +60,7 @@ class Prediction:
     loss_without: float
 
     def error(self, structure: Structure, method: str, value: float) -> float | None:
-        """Expected error of a method relative to E‖W‖²; None if there is no closed form.
+        """Expected error of a method relative to E‖W‖²; None without a closed form.
 
         Only LoRA, LoCA and entries have closed forms. The error of LoCA is exact under
         ``shared-mean`` and ``equicorrelated``. Under the separable structures, those of LoCA and

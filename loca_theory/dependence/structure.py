@@ -1,4 +1,4 @@
-"""What a structure is, and the structures that have an option.
+"""The class of structures, and the structures that have an option.
 
 A structure is one kind of dependence. From a single set of random numbers it computes W for any
 value of its parameter. Losses at different values, and crossings, are therefore compared with
@@ -144,9 +144,10 @@ def ar1(rho_columns: float | None = None) -> Structure:
     if rho_columns is not None:
         rho_columns = _arguments.real_number("rho_columns", rho_columns)
         if not -1 < rho_columns < 1:
-            msg = "the correlation of neighbouring columns must lie strictly between -1 and 1, not "
-            msg += f"{rho_columns:g}: the covariance would not be positive definite"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                "the correlation of neighbouring columns must lie strictly between -1 and 1, not "
+                f"{rho_columns:g}: the covariance would not be positive definite"
+            )
     title = "AR(1) ⊗ AR(1): neighbouring rows have correlation ρ, neighbouring columns "
     return _Autoregressive(
         rho_columns, title + ("ρ" if rho_columns is None else f"{rho_columns:g}")
@@ -179,8 +180,10 @@ class _Exchangeable(OfNormals):
         if self.block is None:
             return max(d for d in common if d <= _LARGEST_BLOCK)
         if self.block not in common:
-            msg = f"blocks of {self.block} do not divide both sides of a {p}x{q} matrix; choose "
-            raise InvalidArgumentError(msg + f"from {', '.join(map(str, common))}")
+            raise InvalidArgumentError(
+                f"blocks of {self.block} do not divide both sides of a {p}x{q} matrix; choose "
+                f"from {', '.join(map(str, common))}"
+            )
         return self.block
 
 
@@ -196,8 +199,7 @@ def blocks(block: int | None = None) -> Structure:
         InvalidArgumentError: ``block`` is not a whole number of at least 1.
     """
     if block is not None and _arguments.whole_number("block", block) < 1:
-        msg = f"a block must have at least 1 row and column, not {block}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"a block must have at least 1 row and column, not {block}")
     largest = block or f"up to {_LARGEST_BLOCK}"
     return _Exchangeable(block, f"correlation ρ within blocks of {largest} rows and columns")
 
@@ -214,8 +216,9 @@ class _Spiked(Structure):
 
     def bounds(self, p: int, q: int) -> tuple[float, float]:
         if self.spikes > min(p, q):
-            msg = f"a {p}x{q} matrix can have at most {min(p, q)} spikes, not {self.spikes}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"a {p}x{q} matrix can have at most {min(p, q)} spikes, not {self.spikes}"
+            )
         return 0.0, 1 - _OPEN
 
     def family(self, p: int, q: int, rng: np.random.Generator) -> DrawFamily:
@@ -240,7 +243,6 @@ def spiked(spikes: int = 1) -> Structure:
         InvalidArgumentError: the number of spikes is not a whole number of at least 1.
     """
     if _arguments.whole_number("spikes", spikes) < 1:
-        msg = f"the number of spikes must be at least 1, not {spikes}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"the number of spikes must be at least 1, not {spikes}")
     terms = "term" if spikes == 1 else "terms"
     return _Spiked(spikes, f"independent entries plus {spikes} random rank-one {terms}")

@@ -132,8 +132,10 @@ STRUCTURES: dict[str, Structure] = {
 _OWN = "loca_theory.dependence.Structure and give it name, parameter, bounds and family"
 # The structures that have an argument beside the parameter, and the type of the argument.
 _MAKERS: dict[str, tuple[Callable[[Any], Structure], type]] = {
-    "ar1": (ar1, float), "blocks": (blocks, int), "spiked": (spiked, int)
-}  # fmt: skip
+    "ar1": (ar1, float),
+    "blocks": (blocks, int),
+    "spiked": (spiked, int),
+}
 
 
 def find_structures(
@@ -143,12 +145,14 @@ def find_structures(
 
     A structure of one's own is an object, its class, or ``module:attribute``.
     """
-    found = tuple(map(_find_structure, _arguments.as_tuple(structures)))
-    names = [structure.name for structure in found]
+    chosen = tuple(map(_find_structure, _arguments.as_tuple(structures)))
+    names = [structure.name for structure in chosen]
     if not names or len(set(names)) < len(names):
-        msg = "structures must list at least one name and no name twice, not "
-        raise InvalidArgumentError(msg + (", ".join(names) or "none"))
-    return found
+        raise InvalidArgumentError(
+            "structures must list at least one name and no name twice, not "
+            + (", ".join(names) or "none")
+        )
+    return chosen
 
 
 def structure_identity(structure: Structure) -> dict[str, Any]:
@@ -169,18 +173,22 @@ def _find_structure(structure: str | Structure) -> Structure:
         is_attribute = option.replace(".", "").isidentifier()
         if name in STRUCTURES or not is_attribute:
             return _of_package(name, option)
-    found, origin = named_object("structure", Structure, structure, _OWN)
-    known = STRUCTURES.get(found.name, found)
-    if type(found) is not type(known):
-        msg = f"{origin} has the name {found.name} of a structure of the package; "
-        raise InvalidArgumentError(msg + "give it another name")
-    if found.parameter not in PARAMETERS:
-        msg = f"{origin} needs a parameter: {', '.join(PARAMETERS)}, not {found.parameter!r}"
-        raise InvalidArgumentError(msg)
-    if found.__hash__ is None:
-        msg = f"{origin} cannot be a key; make its class a dataclass(frozen=True)"
-        raise InvalidArgumentError(msg)
-    return found
+    named, origin = named_object("structure", Structure, structure, _OWN)
+    packaged = STRUCTURES.get(named.name, named)
+    if type(named) is not type(packaged):
+        raise InvalidArgumentError(
+            f"{origin} has the name {named.name} of a structure of the package; "
+            "give it another name"
+        )
+    if named.parameter not in PARAMETERS:
+        raise InvalidArgumentError(
+            f"{origin} needs a parameter: {', '.join(PARAMETERS)}, not {named.parameter!r}"
+        )
+    if named.__hash__ is None:
+        raise InvalidArgumentError(
+            f"{origin} cannot be a key; make its class a dataclass(frozen=True)"
+        )
+    return named
 
 
 def _of_package(name: str, option: str) -> Structure:
@@ -188,13 +196,15 @@ def _of_package(name: str, option: str) -> Structure:
     if not option:
         return structure
     if name not in _MAKERS:
-        msg = f"structures: {name} has no argument; write {name}, not {name}:{option}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"structures: {name} has no argument; write {name}, not {name}:{option}"
+        )
     make, kind = _MAKERS[name]
     try:
         value = kind(option)
     except ValueError:
-        what = "a whole number" if kind is int else "a number"
-        msg = f"structures: {name} takes {what} after its colon, not {option!r}"
-        raise InvalidArgumentError(msg) from None
+        form = "a whole number" if kind is int else "a number"
+        raise InvalidArgumentError(
+            f"structures: {name} takes {form} after its colon, not {option!r}"
+        ) from None
     return make(value)

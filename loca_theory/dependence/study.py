@@ -95,15 +95,17 @@ def correlate(
     [(2, 'crossing')]
     """
     if (size is None) == (shape is None):
-        msg = "give either size=... (a square matrix) or shape=..."
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError("give either size=... (a square matrix) or shape=...")
     if shape is None:
         p = q = _arguments.whole_number("size", size)
     else:
         p, q = _arguments.shape(shape)
     names = _arguments.as_tuple(protocols)
     study = Study(
-        *(p, q, _arguments.ranks(ranks), find_structures(structures)),
+        p,
+        q,
+        _arguments.ranks(ranks),
+        find_structures(structures),
         protocols=tuple(member(Protocol, "protocol", name) for name in names),
         methods=None if methods is None else find_methods(methods),
         rho=None if rho is None else _arguments.numbers("rho", rho),
@@ -131,7 +133,7 @@ class Study(Design):
         drawn = self._blocks(configurations, self.drawn, runner)
         forms = predictions(self.budgets)
         crossings = crossing_rows(
-            self, drawn, forms, lambda wanted: self._blocks(wanted, COMPARED, runner)
+            self, drawn, forms, lambda pairs: self._blocks(pairs, COMPARED, runner)
         )
         return CorrelationResult(
             manifest(grid=self.describe(), seed=self.seed),
@@ -147,18 +149,25 @@ class Study(Design):
         # cached.
         cells = [
             DrawCell(
-                *(structure, value, self.p, self.q, self.ranks, self.seed, draws, methods),
+                structure,
+                value,
+                self.p,
+                self.q,
+                self.ranks,
+                self.seed,
+                draws,
+                methods,
                 with_centred=value in self.detection_values(structure),
             )
-            for one in self.structures
+            for ordered in self.structures
             for draws in draw_blocks(0, self.draws, BLOCK)
             for structure, value in configurations
-            if structure is one
+            if structure is ordered
         ]
-        found: dict[Configuration, list[Block]] = {one: [] for one in configurations}
+        results_of: dict[Configuration, list[Block]] = {pair: [] for pair in configurations}
         for cell, result in zip(cells, runner.run(cells, evaluate), strict=True):
-            found[cell.structure, cell.value].append(result)
-        return {configuration: Blocks(results) for configuration, results in found.items()}
+            results_of[cell.structure, cell.value].append(result)
+        return {configuration: Blocks(results) for configuration, results in results_of.items()}
 
     def _detection(
         self, drawn: Mapping[Configuration, Blocks], runner: Runner
@@ -167,7 +176,7 @@ class Study(Design):
         return detection_rows(self, drawn, nulls)
 
     def _null(self, runner: Runner, is_centred: bool) -> dict[str, NDArray[np.float64]]:
-        every = draw_blocks(0, self.null_draws, NULL_BLOCK)
-        cells = [NullCell(self.p - is_centred, self.q, self.seed, draws) for draws in every]
-        found = runner.run(cells, evaluate_null)
-        return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+        blocks = draw_blocks(0, self.null_draws, NULL_BLOCK)
+        cells = [NullCell(self.p - is_centred, self.q, self.seed, draws) for draws in blocks]
+        drawn = runner.run(cells, evaluate_null)
+        return {name: np.concatenate([block[name] for block in drawn]) for name in drawn[0]}

@@ -35,19 +35,27 @@ def loss_rows(study: Design, blocks: Drawn, predictions: Sequence[Prediction]) -
     size = study.p if study.p == study.q else None
     for structure in study.structures:
         for value in study.grid(structure):
-            found = {one.name: blocks[structure, value].losses(one.name) for one in study.drawn}
+            block = blocks[structure, value]
+            losses = {method.name: block.losses(method.name) for method in study.drawn}
             for protocol, (i, prediction) in product(study.protocols, enumerate(predictions)):
                 for method in study.methods_under(protocol):
                     drawn = protocol.draws(method)
                     if drawn:
-                        error, standard_error = (float(each[i]) for each in found[method.name])
+                        error, standard_error = (float(values[i]) for values in losses[method.name])
                         closed_form = prediction.error(structure, method.name, value)
                     else:
                         error, standard_error = float(expected[method.name][i]), 0.0
                         closed_form = error
                     yield LossRow(
-                        *(structure.name, protocol, structure.parameter, value),
-                        *(size, study.p, study.q, prediction.budget.r, method.name),
+                        structure=structure.name,
+                        protocol=protocol,
+                        parameter=structure.parameter,
+                        value=value,
+                        K=size,
+                        p=study.p,
+                        q=study.q,
+                        r=prediction.budget.r,
+                        method=method.name,
                         error=error,
                         standard_error=standard_error,
                         draws=study.draws if drawn else None,
@@ -59,25 +67,25 @@ def crossing_rows(
     study: Design,
     blocks: Drawn,
     predictions: Sequence[Prediction],
-    more: Callable[[Sequence[Configuration]], Drawn],
+    compute: Callable[[Sequence[Configuration]], Drawn],
 ) -> list[CrossingRow]:
     """Where R's error passes below D's, for every structure, protocol and rank."""
-    known = dict(blocks)
+    computed = dict(blocks)
     searches = list(product(study.structures, study.protocols, range(len(study.ranks))))
 
     def gap(search: int, value: float) -> Gap:
         structure, protocol, i = searches[search]
-        block = known[structure, value]
+        block = computed[structure, value]
         if protocol is Protocol.SAME_DRAW:
             mean, error = block.gap()
             return float(mean[i]), float(error[i])
         mean, error = block.losses("LoRA")
         return float(mean[i]) - exact_error("LoCA", study.budgets[i]), float(error[i])
 
-    def gaps(wanted: Sequence[tuple[int, float]]) -> list[Gap]:
-        configurations = dict.fromkeys((searches[search][0], value) for search, value in wanted)
-        known.update(more([one for one in configurations if one not in known]))
-        return [gap(search, value) for search, value in wanted]
+    def gaps(points: Sequence[tuple[int, float]]) -> list[Gap]:
+        configurations = dict.fromkeys((searches[search][0], value) for search, value in points)
+        computed.update(compute([pair for pair in configurations if pair not in computed]))
+        return [gap(search, value) for search, value in points]
 
     grids = [
         (grid := study.grid(structure), [gap(search, value) for value in grid])
@@ -85,14 +93,17 @@ def crossing_rows(
     ]
     return [
         CrossingRow(
-            *(structure.name, protocol, structure.parameter, study.ranks[i]),
-            *(crossing.crossing, crossing.low, crossing.high),
+            structure=structure.name,
+            protocol=protocol,
+            parameter=structure.parameter,
+            r=study.ranks[i],
+            **crossing._asdict(),
             closed_form=predictions[i].crossing(structure, protocol, values[0], values[-1]),
-            finding=_finding(crossing, found),
+            finding=_finding(crossing, curve),
             searched_from=values[0],
             searched_to=values[-1],
         )
-        for (structure, protocol, i), crossing, (values, found) in zip(
+        for (structure, protocol, i), crossing, (values, curve) in zip(
             searches, find_crossings(grids, gaps), grids, strict=True
         )
     ]
@@ -112,16 +123,24 @@ def detection_rows(
         )
         for statistic in STATISTICS:
             samples: list[tuple[str, str | None, float | None, Array]] = [
-                (one.name, one.parameter, value,
-                 blocks[one, value].statistic(statistic, is_centred=is_centred))
-                for one in study.structures
-                for value in study.detection_values(one)
-            ]  # fmt: skip
+                (
+                    structure.name,
+                    structure.parameter,
+                    value,
+                    blocks[structure, value].statistic(statistic, is_centred=is_centred),
+                )
+                for structure in study.structures
+                for value in study.detection_values(structure)
+            ]
             if statistic in null:
                 samples.insert(0, ("independent", None, None, null[statistic]))
             for structure, parameter, value, observed in samples:
                 yield PowerRow(
-                    *(structure, parameter, value, statistic, is_centred),
+                    structure=structure,
+                    parameter=parameter,
+                    value=value,
+                    statistic=statistic,
+                    centred=is_centred,
                     mean=float(observed.mean()),
                     sd=float(observed.std(ddof=1)),
                     at_zero=float((observed == 0).mean()),

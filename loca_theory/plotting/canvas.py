@@ -70,12 +70,14 @@ class Canvas:
             figure = Picture(figsize=options().figsize or size)
             return cls(figure, figure.subplots(rows, columns, squeeze=False, **sharing), True)
         if not isinstance(ax, Axes):
-            msg = f"ax must be axes of matplotlib, such as plt.subplots()[1], not {ax!r}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"ax must be axes of matplotlib, such as plt.subplots()[1], not {ax!r}"
+            )
         if rows * columns > 1:
-            msg = "ax holds a single panel, and this picture has several panels; leave ax out, or "
-            msg += "name another picture"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                "ax holds a single panel, and this picture has several panels; leave ax out, or "
+                "name another picture"
+            )
         # ax.figure may be a subfigure; its figure is the whole one.
         return cls(ax.figure.figure, np.array([[ax]]), False)
 
@@ -89,7 +91,7 @@ class Canvas:
         margin: tuple[float, float] = (0.0, 0.0),
         **sharing: Any,
     ) -> Canvas:
-        """Create so many panels of one size, at most ``columns`` in a row, or use the user's axes.
+        """Create panels of one size, at most ``columns`` in a row, or use the user's axes.
 
         ``margin`` is what the figure has beside and below the panels, in inches.
         """

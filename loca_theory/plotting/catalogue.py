@@ -32,9 +32,7 @@ from loca_theory.rounding.study import RoundingStudy
 _METHODS = find_methods(("LoRA", "printed line", "upper bound", "lower bound", "LoCA"))
 _SIZE = 300
 # The structures whose crossings are drawn; the other separable ones have a map.
-_CROSSING = (
-    "shared-mean", "equicorrelated", "row-equicorrelated", "ar1", "spiked", "power-law",
-)  # fmt: skip
+_CROSSING = ("shared-mean", "equicorrelated", "row-equicorrelated", "ar1", "spiked", "power-law")
 
 
 # Low rank, DCT and entries at ranks from 1 to 3K/8, without the tests' power.
@@ -58,8 +56,8 @@ def _errors(sizes: Iterable[int], ranks: Iterable[int]) -> Computed:
 
 def _study(*structures: str, table: str = "rows") -> Computed:
     """The appendix's sweep under the given structures."""
-    found = find_structures(structures)
-    return Computed(Study(_SIZE, _SIZE, (8, 16, 24, 32), structures=found), table)
+    chosen = find_structures(structures)
+    return Computed(Study(_SIZE, _SIZE, (8, 16, 24, 32), structures=chosen), table)
 
 
 def _analysis(table: str) -> dict[str, str]:
@@ -71,12 +69,12 @@ def _figures_of_experiments() -> tuple[PaperFigure, ...]:
     if not (Path(__file__).parents[2] / "experiments" / "figures").is_dir():
         return ()
     try:
-        found: Any = import_module("experiments.figures.catalogue")
+        catalogue: Any = import_module("experiments.figures.catalogue")
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith("experiments"):  # another package hides ours
             return ()
         raise
-    return found.FIGURES
+    return catalogue.FIGURES
 
 
 EXPERIMENTS = _figures_of_experiments()
@@ -229,5 +227,4 @@ def find_figure(label: str) -> PaperFigure:
     except InvalidArgumentError as error:
         if EXPERIMENTS:
             raise
-        msg = f"{error}; {WITHOUT_EXPERIMENTS}"
-        raise InvalidArgumentError(msg) from None
+        raise InvalidArgumentError(f"{error}; {WITHOUT_EXPERIMENTS}") from None

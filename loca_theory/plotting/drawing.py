@@ -84,12 +84,13 @@ def find_drawing(
     paper = find_figure(label)
     folder = None if out is None else _arguments.path("out", out)
     if results is not None and not _arguments.path("results", results).is_dir():
-        msg = f"there is no folder {results}; name the folder of the stored tables, or leave out "
-        msg += 'results="..."'
-        raise ResourceError(msg)
+        raise ResourceError(
+            f"there is no folder {results}; name the folder of the stored tables, or leave out "
+            'results="..."'
+        )
     where = Path(results or out or _DEFAULT_RESULTS)
     if not isinstance(paper.data, Computed):
-        tables = tuple(_find(label, *one, where) for one in paper.data.items())
+        tables = tuple(_find(label, *entry, where) for entry in paper.data.items())
         return Drawing(paper, folder, where, tables)
     source = paper.data.source
     if not isinstance(source, Ordering):  # which draws nothing
@@ -120,23 +121,24 @@ class Drawing:
         """
         tables, frames = self.tables, []
         if self.source is not None:
-            found, data = self.source.run(runner), cast("Computed", self.paper.data)
-            frames = [found.to_frame(data.table)]
+            result, data = self.source.run(runner), cast("Computed", self.paper.data)
+            frames = [result.to_frame(data.table)]
             if self.out is not None:
                 name = data.shared_with or self.paper.label
-                path, _ = store_rows(frames.pop(), found.manifest, self.out, name)
+                path, _ = store_rows(frames.pop(), result.manifest, self.out, name)
                 tables = (StoredTable(path),)
-        stored = (load_rows(one.path.parent, one.path.stem, one.table) for one in tables)
+        stored = (load_rows(table.path.parent, table.path.stem, table.table) for table in tables)
         frames += [table.to_pandas() for table, _ in stored]
         try:
             with in_style():
                 drawn = self.paper.draw(*frames)
         except (InvalidArgumentError, LookupError, TypeError) as error:
             # The tables may come from another version of the package, or from elsewhere.
-            known = isinstance(error, InvalidArgumentError)
+            is_refused = isinstance(error, InvalidArgumentError)
             lacks = f"its table lacks data that it shows ({type(error).__name__}: {error})"
-            msg = f"{self.paper.label} cannot be drawn: {error if known else lacks}"
-            raise UndrawableError(msg) from error
+            raise UndrawableError(
+                f"{self.paper.label} cannot be drawn: {error if is_refused else lacks}"
+            ) from error
         if isinstance(drawn, Picture):
             drawn.caption = f"{self.paper.shows}. {drawn.caption}".strip()
         return drawn, () if self.out is None else self._write(drawn, tables, self.out)
@@ -145,7 +147,7 @@ class Drawing:
         """Write the pictures to the same subfolder of ``out`` as the tables have in ``results``."""
         label, beside, folder = self.paper.label, (), out
         if not isinstance(self.paper.data, Computed):
-            positions = {one.path.parent.relative_to(self.results) for one in tables}
+            positions = {table.path.parent.relative_to(self.results) for table in tables}
             folder = out / positions.pop() if len(positions) == 1 else out
         elif (path := tables[0].path).parent == out:
             beside = (path, path.with_suffix(".manifest.json"))
@@ -153,17 +155,19 @@ class Drawing:
 
 
 def _find(label: str, name: str, maker: str, results: Path) -> StoredTable:
-    found = find_tables(results, [name])
-    if not found:
-        msg = f"{label} needs {name}.parquet, which is not under {results}; make it with "
-        msg += f'`{maker}`, or name its folder with results="..."'
-        raise NotStoredError(msg)
-    if len(found) > 1:
-        paths = ", ".join(str(one.path) for one in found)
-        msg = f"{label} needs one {name}.parquet, but there are {paths}; "
-        msg += 'name the folder of one of them with results="..."'
-        raise NotStoredError(msg)
-    return found[0]
+    tables = find_tables(results, [name])
+    if not tables:
+        raise NotStoredError(
+            f"{label} needs {name}.parquet, which is not under {results}; make it with "
+            f'`{maker}`, or name its folder with results="..."'
+        )
+    if len(tables) > 1:
+        paths = ", ".join(str(table.path) for table in tables)
+        raise NotStoredError(
+            f"{label} needs one {name}.parquet, but there are {paths}; "
+            'name the folder of one of them with results="..."'
+        )
+    return tables[0]
 
 
 def _is_current(folder: Path, name: str, source: Source, seed: int | None) -> bool:
@@ -171,7 +175,7 @@ def _is_current(folder: Path, name: str, source: Source, seed: int | None) -> bo
     if not is_stored(folder, name):
         return False
     _, manifest = load_rows(folder, name)
-    wanted = {"version": __version__, "grid": source.describe()}
+    expected = {"version": __version__, "grid": source.describe()}
     if seed is not None and not isinstance(source, Ordering):
-        wanted["seed"] = seed
-    return all(manifest.get(key) == value for key, value in wanted.items())
+        expected["seed"] = seed
+    return all(manifest.get(key) == value for key, value in expected.items())

@@ -106,8 +106,8 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 def looks_of(names: Iterable[str]) -> dict[str, Look]:
     """The line style of each method; users' own methods get styles of their own."""
-    own, colors = cycle(_OWN_LOOKS), options().colors
-    looks = {name: LOOKS.get(name) or next(own) for name in in_order(names)}
+    own_looks, colors = cycle(_OWN_LOOKS), options().colors
+    looks = {name: LOOKS.get(name) or next(own_looks) for name in in_order(names)}
     return {
         name: replace(look, color=colors[name]) if name in colors else look
         for name, look in looks.items()
@@ -186,10 +186,8 @@ def _draw_line(
     rows = rows.sort_values(x)
     position, error = rows[x].to_numpy(float), rows["error"].to_numpy(float)
     marker = "o" if len(rows) == 1 else None
-    (line,) = axis.plot(
-        *(position, error), color=look.color, linestyle=look.dashes, marker=marker, ms=ms,
-        label=options().label(name),
-    )  # fmt: skip
+    style = {"color": look.color, "linestyle": look.dashes, "marker": marker, "ms": ms}
+    (line,) = axis.plot(position, error, label=options().label(name), **style)
     band = BAND * rows["standard_error"].fillna(0.0).to_numpy(float)
     if band.any():
         axis.fill_between(position, error - band, error + band, color=look.color, alpha=alpha, lw=0)
@@ -249,8 +247,8 @@ def label_heights(
 
     Ends are in the axis' data; positions and the heights of labels are fractions of the axis.
     """
-    wanted = heights_of(axis, np.array(ends, float))
+    targets = heights_of(axis, np.array(ends, float))
     # Without the heights, the nearest increasing positions are an isotonic regression.
-    each = np.broadcast_to(np.asarray(heights, float), len(wanted))
-    below = np.cumsum(each) - (each + each[:1]) / 2
-    return isotonic_regression(wanted - below).x + below if len(wanted) else wanted
+    sizes = np.broadcast_to(np.asarray(heights, float), len(targets))
+    below = np.cumsum(sizes) - (sizes + sizes[:1]) / 2
+    return isotonic_regression(targets - below).x + below if len(targets) else targets

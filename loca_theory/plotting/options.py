@@ -1,4 +1,4 @@
-"""What the user asked of a picture: its size, colours, labels and scales.
+"""The user's options of a picture: its size, colours, labels and scales.
 
 They are set while :func:`~loca_theory.plotting.plot` draws, as matplotlib's parameters are.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked of a picture.
+    """The user's options of a picture.
 
     Attributes:
         figsize: Width and height of a new figure, in inches; None for the picture's usual size.

@@ -1,4 +1,4 @@
-"""What a figure of the paper is: its contents, its data and its drawing."""
+"""A figure of the paper: its contents, its data and its drawing."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def _titles(axis: Axes) -> list[Text]:
 
 
 def _wrap(text: Text, room: float, *, across: bool = True) -> None:
-    """Break a text, written across or upwards, into lines no longer than so many pixels."""
+    """Break a text, written across or upwards, into lines no longer than ``room``, in pixels."""
 
     def length() -> float:
         extent = text.get_window_extent()
@@ -198,6 +198,6 @@ def png(figure: Figure) -> bytes:
 
 
 def metadata(kind: str, figure: Figure) -> dict[str, str | None]:
-    """What a file says of itself: the caption, and nothing that differs between two runs."""
+    """The metadata of a file: the caption, and nothing that differs between two runs."""
     caption = figure.caption if isinstance(figure, Picture) else ""
     return {**_METADATA[kind], **({_CAPTION[kind]: caption} if caption else {})}

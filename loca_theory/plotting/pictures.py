@@ -95,22 +95,22 @@ def plot(
     """
     _check_type(result)
     chosen = _chosen(result, methods, ranks)
-    known = {view.name: view for view in views(chosen)}
-    if not known:
-        msg = f"result has no rows, so there is nothing to draw: {result!r}"
-        raise InvalidArgumentError(msg)
-    name = next(iter(known)) if picture is None else picture
-    view = find("picture", name, known)
-    asked = Options(
+    by_name = {view.name: view for view in views(chosen)}
+    if not by_name:
+        raise InvalidArgumentError(f"result has no rows, so there is nothing to draw: {result!r}")
+    name = next(iter(by_name)) if picture is None else picture
+    view = find("picture", name, by_name)
+    options = Options(
         figsize, _by_name(chosen, "colors", colors), _by_name(chosen, "labels", labels), log
     )
-    _check(asked)
-    with drawn_with(asked):
+    _check(options)
+    with drawn_with(options):
         figure = view.draw(ax=ax)
         for axis in (ax,) if ax is not None else figure.axes:
             if log and axis.images:
-                msg = f'log="{log}" does not fit the picture {name}, which shows images'
-                raise InvalidArgumentError(msg)
+                raise InvalidArgumentError(
+                    f'log="{log}" does not fit the picture {name}, which shows images'
+                )
             set_scales(axis)
     with nullcontext() if ax is not None else beside_users_style():
         _set_title(figure, ax, title)
@@ -124,16 +124,16 @@ def _set_title(figure: Figure, ax: Axes | None, title: str | None) -> None:
     """Set the title of the only panel, or of the figure."""
     if title is not None:
         panels = [ax] if ax is not None else figure.axes
-        # What a picture says above its panels makes room for the title.
+        # A headline above the panels takes the place of the title.
         if len(panels) == 1 and (ax is not None or not figure.get_suptitle()):
             panels[0].set_title(title)
         else:
             figure.suptitle(title, **HEADLINE)
 
 
-def _by_name(result: Result, argument: str, given: Mapping[str, str] | None) -> dict[str, str]:
+def _by_name(result: Result, argument: str, texts: Mapping[str, str] | None) -> dict[str, str]:
     """Values by the names of methods or searches that the result has."""
-    values = {known_name(name): value for name, value in (given or {}).items()}
+    values = {known_name(name): value for name, value in (texts or {}).items()}
     names = {
         str(getattr(row, column)): row
         for rows in vars(result).values()
@@ -147,15 +147,15 @@ def _by_name(result: Result, argument: str, given: Mapping[str, str] | None) -> 
     return values
 
 
-def _check(asked: Options) -> None:
+def _check(options: Options) -> None:
     """Refuse options that matplotlib would refuse later, or draw wrongly."""
-    for name, color in asked.colors.items():
+    for name, color in options.colors.items():
         if not is_color_like(color):
-            msg = f'colors="..." has {color!r} for {name}, which is not a colour of matplotlib'
-            raise InvalidArgumentError(msg)
-    if asked.log not in ("", "x", "y", "xy"):
-        msg = f'log must be "x", "y" or "xy", not {asked.log!r}'
-        raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f'colors="..." has {color!r} for {name}, which is not a colour of matplotlib'
+            )
+    if options.log not in ("", "x", "y", "xy"):
+        raise InvalidArgumentError(f'log must be "x", "y" or "xy", not {options.log!r}')
 
 
 def caption_of(result: Result) -> str:
@@ -173,28 +173,28 @@ def _chosen(
     result: Result, methods: str | Iterable[str] | None, ranks: int | Iterable[int] | None
 ) -> Result:
     """The result with the rows of some methods and ranks only."""
-    wanted: dict[str, tuple[Any, ...]] = {}
+    filters: dict[str, tuple[Any, ...]] = {}
     if methods is not None:
-        wanted["method"] = tuple(map(known_name, as_tuple(methods)))
+        filters["method"] = tuple(map(known_name, as_tuple(methods)))
     if ranks is not None:
-        wanted["r"] = as_tuple(ranks)
-    for column, values in wanted.items():
+        filters["r"] = as_tuple(ranks)
+    for column, values in filters.items():
         # The column "method" of a table without ranks names something else, such as coders.
-        mine = {
+        tables = {
             name: rows
             for name, rows in vars(result).items()
             if isinstance(rows, tuple) and rows and hasattr(rows[0], "r")
             if hasattr(rows[0], column)
         }
-        known = dict.fromkeys(getattr(row, column) for rows in mine.values() for row in rows)
-        titles = {str(value): value for value in known}
+        present = dict.fromkeys(getattr(row, column) for rows in tables.values() for row in rows)
+        titles = {str(value): value for value in present}
         for value in values:
             find("rank" if column == "r" else column, str(value), titles)
-        kept = {
+        filtered = {
             name: tuple(row for row in rows if getattr(row, column) in values)
-            for name, rows in mine.items()
+            for name, rows in tables.items()
         }
-        result = replace(result, **kept)
+        result = replace(result, **filtered)
     return result
 
 
@@ -212,14 +212,15 @@ def _check_type(result: object) -> None:
     """Refuse results of a type that cannot be drawn."""
     if not isinstance(result, Result) or result.command not in PICTURES:
         kinds = ", ".join(kind for kind, _, _ in PICTURES.values())
-        msg = f"{type(result).__name__} cannot be drawn; result must be one of {kinds}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{type(result).__name__} cannot be drawn; result must be one of {kinds}"
+        )
 
 
 def save_pictures(result: Result, folder: str | Path) -> list[Path]:
     """Write every picture of a result as PNG and PDF, and name the files after its command."""
-    found, written = views(result), []
-    for view in found:
-        name = f"{result.command}-{view.name}" if len(found) > 1 else result.command
+    pictures, written = views(result), []
+    for view in pictures:
+        name = f"{result.command}-{view.name}" if len(pictures) > 1 else result.command
         written += save_figure(view.draw(), folder, name)
     return written

@@ -50,7 +50,7 @@ def _independent_entries(rng: np.random.Generator) -> Tables:
 
 
 def _published(increment: Any, control: Any) -> Tables:
-    """What is retained of an increment and of its controls, in the studies of the claims."""
+    """Fractions retained of an increment and of its controls, in the studies of the claims."""
     rows = [
         {
             "study": study, "package": study, "pair": "", "name": "layer", "role": role,

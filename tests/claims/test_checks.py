@@ -34,10 +34,12 @@ def rng():
 
 
 def quick(check, **arguments):
-    """What a check measures at the quick tier, with what it asks for of tier and rng."""
-    given = {"tier": Tier.QUICK, "rng": rng()}
-    return check(**{name: given[name] for name in signature(check).parameters if name in given},
-                 **arguments)  # fmt: skip
+    """The result of a check at the quick tier, with tier and rng if it has these parameters."""
+    inputs = {"tier": Tier.QUICK, "rng": rng()}
+    return check(
+        **{name: inputs[name] for name in signature(check).parameters if name in inputs},
+        **arguments,
+    )
 
 
 def total_variation(law):
@@ -55,8 +57,8 @@ def test_the_distance_is_that_of_students_law(monkeypatch):
     # The prior is normal: with it ΔW is closer.
     assert normality._total_variation(rng(), n, 20_000) < expected - error
     monkeypatch.setattr(normality, "_SPREAD", 0.0)
-    found = normality._total_variation(rng(), n, 20_000)
-    assert found == pytest.approx(expected, abs=error)
+    distance = normality._total_variation(rng(), n, 20_000)
+    assert distance == pytest.approx(expected, abs=error)
 
 
 def test_hubers_estimator_solves_its_equation():
@@ -82,8 +84,8 @@ def test_the_distance_of_a_prior_is_that_of_its_law():
 @pytest.mark.parametrize("spread", [0.0, 0.05])
 def test_correlations_are_those_of_the_inverse_covariance_and_the_prior(spread):
     """The errors have the covariance Σ⁻¹/(n − 9), the prior adds a multiple of I."""
-    n, own = 200, np.arange(8)
-    covariance = np.linalg.inv(0.5 ** np.abs(np.subtract.outer(own, own))) / (n - 9)
+    n, steps = 200, np.arange(8)
+    covariance = np.linalg.inv(0.5 ** np.abs(np.subtract.outer(steps, steps))) / (n - 9)
     covariance += spread**2 * np.eye(8)
     expected = np.diag(covariance, 1).mean() / np.diag(covariance).mean()
     part = quick(normality.prior_correlation, ar=0.5, samples=n, spread=spread)
@@ -150,14 +152,14 @@ def test_what_the_dense_draws_retain_is_what_the_methods_do(size, method):
 
 def test_the_fast_transform_is_the_transform():
     x = rng().standard_normal(64)
-    found, multiplications = complexity.fast_cosine(x)
-    np.testing.assert_allclose(found, fft.dct(x, 2) / 2, atol=1e-12)
+    transform, multiplications = complexity.fast_cosine(x)
+    np.testing.assert_allclose(transform, fft.dct(x, 2) / 2, atol=1e-12)
     assert multiplications == 32 * 6
 
 
 def crossings():
-    given = {"structure": "equicorrelated", "ranks": [8, 16]}
-    return dict(dependence.reference_crossings(tier=Tier.QUICK, rng=rng(), **given))
+    arguments = {"structure": "equicorrelated", "ranks": [8, 16]}
+    return dict(dependence.reference_crossings(tier=Tier.QUICK, rng=rng(), **arguments))
 
 
 def test_a_crossing_is_where_the_gap_changes_its_sign(monkeypatch):
@@ -178,9 +180,10 @@ def test_a_crossing_is_where_the_gap_changes_its_sign(monkeypatch):
 
 def test_a_missing_crossing_is_told_rank_by_rank(monkeypatch):
     monkeypatch.setattr(
-        dependence, "_low_rank_losses",
+        dependence,
+        "_low_rank_losses",
         lambda structure, rho, ranks, draws, seed: np.full((draws, len(ranks)), 300.0**2),
-    )  # fmt: skip
+    )
     assert crossings() == {"r = 8, none up to 0.3": 0.3, "r = 16, none up to 0.3": 0.3}
 
 
@@ -189,12 +192,12 @@ def test_a_step_towards_the_only_true_location_beside_it_reaches_it(axis, start)
     problems = draw(ProblemFamily(components=1), Interpretation(), 3, range(1))
     at = {"indices": torch.tensor([[20]]), "start": torch.tensor([[start]])}
     chosen: Any = SimpleNamespace(integers=lambda _: axis, choice=lambda inner: inner[0])
-    given = chosen, replace(problems, **at), 0, None, None
-    here, along, opposite = convergence._losses(*given, refitted=True)
-    assert along == pytest.approx(0.0, abs=1e-12 * here)
-    assert min(here, opposite) > 0
+    arguments = chosen, replace(problems, **at), 0, None, None
+    at_start, along, opposite = convergence._losses(*arguments, refitted=True)
+    assert along == pytest.approx(0.0, abs=1e-12 * at_start)
+    assert min(at_start, opposite) > 0
     other: Any = SimpleNamespace(integers=lambda _: 1 - axis, choice=lambda inner: inner[0])
-    assert convergence._losses(other, *given[1:], refitted=True) == []
+    assert convergence._losses(other, *arguments[1:], refitted=True) == []
 
 
 @pytest.mark.parametrize("size", [5, 6])
@@ -215,13 +218,13 @@ def test_fourth_powers_are_those_of_the_atoms_of_the_real_fourier_basis(size):
 def test_the_law_of_a_coordinate_is_that_of_draws(count, size):
     drawn, draws = rng(), 40_000
     u, v = (drawn.standard_normal((draws, size)) for _ in range(2))
-    u, v = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in (u, v))
+    u, v = (vector / np.linalg.norm(vector, axis=1, keepdims=True) for vector in (u, v))
     squares = size**2 / count * (u * v)[:, :count].sum(axis=1) ** 2
     law = theory_bases.EqualSingularValues(count, size)
     t = np.array([0.0, 0.2, 1.0, 3.0])
-    for found, samples in (
+    for law_tail, samples in (
         (law.tail(t), squares[:, None] > t),
         (law.energy_above(t), np.where(squares[:, None] > t, squares[:, None], 0.0)),
     ):
         errors = samples.std(axis=0) / np.sqrt(draws)
-        assert (np.abs(found - samples.mean(axis=0)) <= 4.5 * errors + 1e-6).all()
+        assert (np.abs(law_tail - samples.mean(axis=0)) <= 4.5 * errors + 1e-6).all()

@@ -31,7 +31,7 @@ def test_the_design_is_told_with_the_tasks_and_other_kinds_of_tasks(tmp_path):
     other = {"comparison": "other", "kinds_low": -1.0, "kinds_high": 2.0}
     numbers = ("difference", "standard_error", "low", "high", "within", "fixed_low", "fixed_high")
     cut = {"comparison": "cut", "verdict": None, "pairs": 17, **dict.fromkeys(numbers)}
-    written(tmp_path, "verdicts", *({**VERDICT, **one} for one in ({}, other, cut)))
+    written(tmp_path, "verdicts", *({**VERDICT, **changes} for changes in ({}, other, cut)))
     designed = partial(empirical.designed, results=tmp_path, table="verdicts")
     note = designed(comparison="loca-over-random")[1]
     assert note.startswith("6 tasks × 64 seeds; margin 1 points of accuracy; within 0.7; for these")
@@ -42,12 +42,12 @@ def test_the_design_is_told_with_the_tasks_and_other_kinds_of_tasks(tmp_path):
     assert designed(comparison="none")[0] == {}
 
 
-@pytest.mark.parametrize("name", [one.id for one in load_ledger().claims if one.tables])
+@pytest.mark.parametrize("name", [claim.id for claim in load_ledger().claims if claim.tables])
 def test_no_claim_is_measured_without_its_tables(name):
     (claim,) = load_ledger().find([name])
-    found = claim.measure(Tier.QUICK, np.random.default_rng(0), None)
-    assert found.estimates == ()
-    assert found.remark.startswith("There is no table ")
+    measured = claim.measure(Tier.QUICK, np.random.default_rng(0), None)
+    assert measured.estimates == ()
+    assert measured.remark.startswith("There is no table ")
 
 
 def test_tables_that_disagree_are_refused(tmp_path):
@@ -60,13 +60,13 @@ def test_tables_that_disagree_are_refused(tmp_path):
 
 def test_what_a_table_lacks_is_told(tmp_path):
     written(tmp_path, "s", {"model": "a", "rival": "LoRA", "of_lora": 1.0})
-    found = empirical.speed(results=tmp_path, table="s", rival="none")
-    assert found == ({}, "s.parquet has no none.")
+    returned = empirical.speed(results=tmp_path, table="s", rival="none")
+    assert returned == ({}, "s.parquet has no none.")
     shared = {"kind": "attention", "shape": [9, 9], "stable_rank": 4.0}
     written(tmp_path, "m", *({"name": name, **shared} for name in "ab"))
     written(tmp_path, "e", {"name": "a", "r": 1, "method": "LoRA", "error": 0.5})
-    found = theory_bases.criterion(results=tmp_path, matrices="m", errors="e", r=1)
-    assert found == ({}, "e.parquet has no error of LoRA at r = 1 for b.")
+    returned = theory_bases.criterion(results=tmp_path, matrices="m", errors="e", r=1)
+    assert returned == ({}, "e.parquet has no error of LoRA at r = 1 for b.")
 
 
 def test_new_tables_are_looked_at_again(tmp_path, monkeypatch):

@@ -44,13 +44,13 @@ def versions():
 def listed(text):
     """The claims of a ledger, under headings or, in older ones, beside them."""
     document = tomllib.loads(text)
-    under = [one for section in document.get("section", ()) for one in section.get("claim", ())]
+    under = [claim for section in document.get("section", ()) for claim in section.get("claim", ())]
     return [*document.get("claim", ()), *under]
 
 
 def history(claim):
     entries = claim.get("rule_changes", [])
-    return [{key: one.get(key) for key in ("date", "why", "before")} for one in entries]
+    return [{key: entry.get(key) for key in ("date", "why", "before")} for entry in entries]
 
 
 def judged(claim):
@@ -61,7 +61,7 @@ def judged(claim):
 
 def faults(new, old):
     """What changed between two versions of the ledger without an entry that says so."""
-    claims = {one["id"]: one for one in listed(new)}
+    claims = {claim["id"]: claim for claim in listed(new)}
     for before in listed(old):
         name, entries = before["id"], history(before)
         after = claims.get(name)
@@ -75,11 +75,11 @@ def faults(new, old):
 
 
 def test_every_change_of_a_rule_has_its_entry():
-    every = versions()
-    if not every:
+    texts = versions()
+    if not texts:
         pytest.skip("needs a clone with its history")
-    found = [fault for new, old in pairwise(every) for fault in faults(new, old)]
-    assert found == []
+    missing = [fault for new, old in pairwise(texts) for fault in faults(new, old)]
+    assert missing == []
 
 
 TEXT = """
@@ -104,5 +104,5 @@ rule_changes = [{ date = 2026-11-02 }]
 def test_what_is_overwritten_or_dropped_is_found(old, new, message):
     changed = TEXT.replace(old, new) if old else TEXT
     versions = (TEXT, changed) if new == "condition-v" else (changed, TEXT)
-    found = list(faults(*versions))
-    assert (len(found) == 1 and message in found[0]) if message else found == []
+    missing = list(faults(*versions))
+    assert (len(missing) == 1 and message in missing[0]) if message else missing == []

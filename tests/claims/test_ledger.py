@@ -28,13 +28,13 @@ def test_every_check_decides_some_claim_and_has_its_documentation():
     used = {claim.check for claim in LEDGER.claims}
     defined = set()
     for module in iter_modules(checks.__path__):
-        found = __import__(f"{checks.__name__}.{module.name}", fromlist=["_"])
-        for name, one in getmembers(found, isfunction):
-            kinds = {taken.kind for taken in signature(one).parameters.values()}
-            is_mine = one.__module__ == found.__name__ and name[0] != "_"
+        loaded = __import__(f"{checks.__name__}.{module.name}", fromlist=["_"])
+        for name, check in getmembers(loaded, isfunction):
+            kinds = {taken.kind for taken in signature(check).parameters.values()}
+            is_mine = check.__module__ == loaded.__name__ and name[0] != "_"
             if is_mine and kinds == {Parameter.KEYWORD_ONLY}:
                 defined.add(f"{module.name}.{name}")
-                assert one.__doc__, name
+                assert check.__doc__, name
     assert defined == used
     for claim in LEDGER.claims:
         claim.function()
@@ -52,18 +52,18 @@ def does_not_exist(command):
 
 
 def test_every_command_and_every_figure_exists():
-    commands = {one for claim in LEDGER.claims for one in claim.command.split(" && ")}
+    commands = {command for claim in LEDGER.claims for command in claim.command.split(" && ")}
     assert [command for command in commands if does_not_exist(command)] == []
     assert {claim.figure for claim in LEDGER.claims} <= {"", *FIGURES}
 
 
 def test_claims_are_consistent():
-    """What is not refused when a ledger is read, but promised of this one."""
+    """Promises of this ledger that the reader of ledgers does not check."""
     refused = [claim for claim in LEDGER.claims if claim.expected_verdict is Verdict.NOT_SUPPORTED]
     assert [claim.id for claim in refused if not claim.note] == [], "a reader wants to know why"
-    others = {claim.id for claim in LEDGER.claims if claim not in refused}
+    other_ids = {claim.id for claim in LEDGER.claims if claim not in refused}
     for erratum in (claim for claim in LEDGER.claims if claim.role is Role.ERRATUM):
-        assert any(other in erratum.note for other in others), f"{erratum.id}: what is meant?"
+        assert any(other in erratum.note for other in other_ids), f"{erratum.id}: what is meant?"
     for claim in LEDGER.claims:
         is_doubtful = claim.role is Role.DOUBTFUL
         assert bool(claim.headline) == (claim.question in LEDGER.questions) == is_doubtful, claim.id
@@ -86,8 +86,8 @@ def test_claims_are_found_by_name_and_family_and_grouped_by_section():
     assert ids("theorem 2") == theorem
     assert {claim.section for claim in LEDGER.find(["Section 4"])} == {"Section 4: the method"}
     assert LEDGER.find([]) == list(LEDGER.claims)
-    found = zip(LEDGER.find(["parseval"]), "xyx", strict=True)
-    a, b, c = (replace(one, section=name) for one, name in found)
+    renamed = zip(LEDGER.find(["parseval"]), "xyx", strict=True)
+    a, b, c = (replace(claim, section=name) for claim, name in renamed)
     assert by_section([a, b, c]) == {"x": [a, c], "y": [b]}
 
 
@@ -203,16 +203,18 @@ NOT_RUN = {
     "no such module": (but("fourier.", "furrier."), "there is no check 'furrier.parseval' in "),
     "a helper as check": (but(".parseval", "._parts"), "there is no check 'fourier._parts' in "),
     "another function": (but(".parseval", ".maps"), "there is no check 'fourier.maps' in "),
-    "misspelt argument": (but("{ factor", "{ fcator"),
-                          "the check fourier.parseval does not take these arguments: "),
-}  # fmt: skip
+    "misspelt argument": (
+        but("{ factor", "{ fcator"),
+        "the check fourier.parseval does not take these arguments: ",
+    ),
+}
 
 
 @pytest.mark.parametrize(("text", "message"), NOT_RUN.values(), ids=NOT_RUN.keys())
 def test_a_check_that_cannot_be_called_is_refused_before_anything_is_measured(
     tmp_path, monkeypatch, text, message
 ):
-    monkeypatch.setattr(Claim, "measure", lambda *given: pytest.fail("measured"))
+    monkeypatch.setattr(Claim, "measure", lambda *arguments: pytest.fail("measured"))
     ledger = read(tmp_path, but('"first"', '"good"') + "cost = 9\n" + text)
     with pytest.raises(LedgerError, match=re.escape(f"claim 'first': {message}")):
         verify(ledger=ledger, tier="quick")
@@ -225,8 +227,8 @@ def raising(error):
     return check
 
 
-def returning(found):
-    return lambda *, tier, factor, transform: found
+def returning(returned):
+    return lambda *, tier, factor, transform: returned
 
 
 @pytest.mark.parametrize(

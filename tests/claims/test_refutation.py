@@ -18,7 +18,7 @@ from tests.claims.synthetic import TABLES
 LEDGER = load_ledger()
 SUPPORTED = (Verdict.SUPPORTED, Verdict.SUPPORTED_UNDER_ASSUMPTIONS)
 RUNS = Path(loca_theory.__file__).parents[1] / "figures" / "finetuning"
-RUN = [one for one in LEDGER.claims if one.refuted_by]
+RUN = [claim for claim in LEDGER.claims if claim.refuted_by]
 
 
 def is_slow(claim):
@@ -27,13 +27,13 @@ def is_slow(claim):
 
 
 def test_every_supported_claim_can_be_refuted():
-    supported = [one for one in LEDGER.claims if one.expected_verdict in SUPPORTED]
-    assert [one.id for one in supported if one.refuted_by is None] == []
+    supported = [claim for claim in LEDGER.claims if claim.expected_verdict in SUPPORTED]
+    assert [claim.id for claim in supported if claim.refuted_by is None] == []
 
 
 @pytest.mark.parametrize(
     "claim",
-    [pytest.param(one, marks=[pytest.mark.deep] if is_slow(one) else [], id=one.id) for one in RUN],
+    [pytest.param(run, marks=[pytest.mark.deep] if is_slow(run) else [], id=run.id) for run in RUN],
 )
 def test_the_alternative_is_refuted(claim, tmp_path):
     """The check of the claim on its alternative, at the tier that decides, has another verdict."""
@@ -52,4 +52,4 @@ def test_the_alternative_is_refuted(claim, tmp_path):
 
 
 def test_every_synthetic_table_is_used():
-    assert {one.refuted_by.table for one in RUN if one.refuted_by} - {""} == set(TABLES)
+    assert {claim.refuted_by.table for claim in RUN if claim.refuted_by} - {""} == set(TABLES)

@@ -50,9 +50,9 @@ def test_the_worst_interval_decides(rule, parts, expected):
 
 
 def test_added_assumptions_show_in_support_alone():
-    measured = [Measured((one,)) for one in (GOOD, BAD, OPEN)]
-    found = [decide(INSIDE, one, 0.01, assumes=True)[0] for one in measured]
-    assert found == [Verdict.SUPPORTED_UNDER_ASSUMPTIONS, REFUSED, UNDECIDED]
+    measured = [Measured((estimate,)) for estimate in (GOOD, BAD, OPEN)]
+    verdicts = [decide(INSIDE, part, 0.01, assumes=True)[0] for part in measured]
+    assert verdicts == [Verdict.SUPPORTED_UNDER_ASSUMPTIONS, REFUSED, UNDECIDED]
 
 
 def test_intervals_are_students_and_the_exact_binomial_ones():
@@ -82,15 +82,15 @@ def test_the_family_wise_rate_is_held():
     ledger = Ledger((few, few, *[many] * 4, of_kind(claim, "bound", 0)))
     assert ledger.comparisons == 20
     assert Ledger(ledger.claims[-1:]).error_rate(ledger.claims[-1]) <= FAMILY_WISE
-    error_rates = [ledger.error_rate(one) for one in ledger.claims for _ in range(one.comparisons)]
+    error_rates = [ledger.error_rate(row) for row in ledger.claims for _ in range(row.comparisons)]
     assert error_rates == [FAMILY_WISE / 2 / 4] * 4 + [FAMILY_WISE / 2 / 16] * 16
     rule = Rule(value=0, precision=1e9)
     rng, families = np.random.default_rng(1), 4000
     wrong = 0
     for draws in rng.standard_normal((families, len(error_rates), 30)):
         wrong += any(
-            decide(rule, Measured((Estimate.mean(one),)), rate)[0] is REFUSED
-            for rate, one in zip(error_rates, draws, strict=True)
+            decide(rule, Measured((Estimate.mean(values),)), rate)[0] is REFUSED
+            for rate, values in zip(error_rates, draws, strict=True)
         )
     # Outside by chance once in a million; below, intervals would be wider than they need be.
     exact = stats.binom(families, 1 - np.prod(1 - np.array(error_rates)))
@@ -133,11 +133,11 @@ def test_what_a_check_returns_is_read_as_named_estimates():
     assert observed(0.5) == Measured((Estimate(0.5),))
     assert observed((Estimate(1.0, 0.1, 3), "why")) == Measured((Estimate(1.0, 0.1, 3),), "why")
     named = (Estimate(1.0, name="a"), replace(Estimate.fraction(1, 7), name="b"))
-    found = observed(({"a": 1, "b": Estimate.fraction(1, 7)}, "", "supported"))
-    assert found == Measured(named, "", "supported")
+    measured = observed(({"a": 1, "b": Estimate.fraction(1, 7)}, "", "supported"))
+    assert measured == Measured(named, "", "supported")
     assert observed(({}, "no table")) == Measured((), "no table")
-    assert observed(each for each in (("a", 1), ("b", Estimate.fraction(1, 7)))) == Measured(named)
-    assert observed(each for each in (0.5, np.array([[1.0, -2.0]]))) == Measured((Estimate(2.0),))
+    assert observed(pair for pair in (("a", 1), ("b", Estimate.fraction(1, 7)))) == Measured(named)
+    assert observed(gap for gap in (0.5, np.array([[1.0, -2.0]]))) == Measured((Estimate(2.0),))
 
 
 def test_the_design_gives_verdict_and_bounds():
@@ -147,7 +147,7 @@ def test_the_design_gives_verdict_and_bounds():
     equivalent = Measured((part,), designed="equivalent within a margin")
     assert decide(rule, equivalent, 0.01) == (Verdict.EQUIVALENT, 0)
     supported = Measured((part,), designed="supported")
-    found = decide(rule, supported, 0.01, assumes=True)
-    assert found == (Verdict.SUPPORTED_UNDER_ASSUMPTIONS, 0)
+    decision = decide(rule, supported, 0.01, assumes=True)
+    assert decision == (Verdict.SUPPORTED_UNDER_ASSUMPTIONS, 0)
     with pytest.raises(InvalidArgumentError, match="unknown verdict ''; choose from"):
         decide(rule, Measured((part,)), 0.01)

@@ -16,15 +16,18 @@ def test_every_claim_is_shown_and_was_decided_as_the_ledger_says():
     entries = VerificationResult.load(STORED, ledger).claims
     stored = json.loads((STORED / "claims.json").read_text(encoding="utf-8"))["claims"]
     text = (STORED / "CLAIMS.md").read_text(encoding="utf-8")
-    for claim, one, shown in zip(ledger.claims, entries, stored, strict=True):
-        assert one.id == claim.id
-        assert one.cell.tier is not Tier.QUICK, claim.id
-        assert (one.changed, one.lost) == (False, False), claim.id
-        assert one.verdict is claim.expected_verdict, claim.id
-        found = {name: shown[name] for name in ("definition", "statement", "verdict")}
-        assert found == {"definition": claim.definition, "statement": claim.statement,
-                         "verdict": one.verdict}  # fmt: skip
+    for claim, entry, shown in zip(ledger.claims, entries, stored, strict=True):
+        assert entry.id == claim.id
+        assert entry.cell.tier is not Tier.QUICK, claim.id
+        assert (entry.changed, entry.lost) == (False, False), claim.id
+        assert entry.verdict is claim.expected_verdict, claim.id
+        cells = {name: shown[name] for name in ("definition", "statement", "verdict")}
+        assert cells == {
+            "definition": claim.definition,
+            "statement": claim.statement,
+            "verdict": entry.verdict,
+        }
         assert f"### {claim.id}\n" in text
     table = pd.read_parquet(STORED / "claims.parquet")
-    assert list(table["id"]) == [one.id for one in entries]
-    assert list(table["verdict"]) == [one.verdict for one in entries]
+    assert list(table["id"]) == [entry.id for entry in entries]
+    assert list(table["verdict"]) == [entry.verdict for entry in entries]

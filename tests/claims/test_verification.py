@@ -27,7 +27,7 @@ LEDGER = load_ledger()
 FIGURES = Path(__file__).parents[2] / "figures"
 # Done in seconds at the quick tier.
 CHEAP = ("gradient.", "noniid.crossing.", "noniid.t-values")
-QUICK = [one.id for one in LEDGER.claims if one.cost < 10 or one.id.startswith(CHEAP)]
+QUICK = [claim.id for claim in LEDGER.claims if claim.cost < 10 or claim.id.startswith(CHEAP)]
 
 
 @pytest.fixture(scope="module")
@@ -40,28 +40,28 @@ def test_quick_runs_come_to_the_ledgers_verdicts_and_to_the_stored_numbers(quick
     assert len(quick.claims) > 200
     quick.require_expected()
     stored = VerificationResult.load(FIGURES / "ledger", LEDGER)
-    for one in quick.claims:
-        inputs = signature(one.claim.function()).parameters
-        for found, before in zip(one.estimates, stored[one.id].estimates, strict=True):
-            error = math.hypot(found.standard_error, before.standard_error)
+    for entry in quick.claims:
+        inputs = signature(entry.claim.function()).parameters
+        for estimate, before in zip(entry.estimates, stored[entry.id].estimates, strict=True):
+            error = math.hypot(estimate.standard_error, before.standard_error)
             if error or not {"tier", "rng"}.intersection(inputs):
                 near = pytest.approx(before.value, rel=1e-6, abs=5 * error + 1e-6)
-                assert found.value == near, one.id
-            if found.standard_error and before.standard_error:
-                ratio = found.standard_error / before.standard_error
-                assert 0.3 < ratio * math.sqrt(found.n / before.n) < 3.5, one.id
+                assert estimate.value == near, entry.id
+            if estimate.standard_error and before.standard_error:
+                ratio = estimate.standard_error / before.standard_error
+                assert 0.3 < ratio * math.sqrt(estimate.n / before.n) < 3.5, entry.id
 
 
 @pytest.mark.deep
 def test_all_claims_come_to_the_ledgers_verdict():
     result = verify()
-    assert [one.id for one in result.claims if one.changed] == []
+    assert [entry.id for entry in result.claims if entry.changed] == []
 
 
 def test_one_claim_or_several_are_decided_in_one_line():
-    assert [one.id for one in verify("condition-u", tier="quick").claims] == ["condition-u"]
-    both = verify(["parseval.unitary", "condition-u"], tier=Tier.QUICK, ledger=LEDGER)
-    assert [one.id for one in both.claims] == ["parseval.unitary", "condition-u"]
+    assert [entry.id for entry in verify("condition-u", tier="quick").claims] == ["condition-u"]
+    pair_of_claims = verify(["parseval.unitary", "condition-u"], tier=Tier.QUICK, ledger=LEDGER)
+    assert [entry.id for entry in pair_of_claims.claims] == ["parseval.unitary", "condition-u"]
     pair = verify(["dora.expectation", "condition-u"], tier="quick")
     alone = verify("dora.expectation", tier="quick")[0]
     assert pair["dora.expectation"].estimates == alone.estimates
@@ -75,10 +75,10 @@ def entry(name="parseval.factor", tier=Tier.QUICK, verdict=Verdict.SUPPORTED, le
           seed=0, data=(), measured_by=None):  # fmt: skip
     (claim,) = ledger.find([name])
     value = 0.0 if verdict is Verdict.SUPPORTED else 1.0
-    found = () if verdict is Verdict.NOT_RUN else (Estimate(value),)
+    estimates = () if verdict is Verdict.NOT_RUN else (Estimate(value),)
     cell = ClaimCell(claim, tier, seed, data)
     cell = replace(cell, measured_by=measured_by or cell.version)
-    return Entry(cell, Measured(found), ledger.error_rate(claim))
+    return Entry(cell, Measured(estimates), ledger.error_rate(claim))
 
 
 def result_of(*entries, ledger=LEDGER):
@@ -87,7 +87,7 @@ def result_of(*entries, ledger=LEDGER):
 
 DEEP, DEFAULT = {"tier": Tier.DEEP}, {"tier": Tier.DEFAULT}
 REFUSED, NOT_RUN = {"verdict": Verdict.NOT_SUPPORTED}, {"verdict": Verdict.NOT_RUN}
-# What an earlier and a later run found, and whether the later one replaces it.
+# Entries of an earlier and a later run, and whether the later one replaces the earlier.
 JOINED = {
     "less effort": (DEEP, {}, False),
     "more effort": ({}, DEFAULT, True),
@@ -98,7 +98,7 @@ JOINED = {
     "other tables": ({**DEEP, "data": ("t:1",)}, {**REFUSED, "data": ("t:2",)}, True),
     "nothing ran": ({}, {**DEEP, **NOT_RUN}, False),
     "nothing had run": ({**DEEP, **NOT_RUN}, {}, True),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("old", "new", "replaces"), JOINED.values(), ids=JOINED.keys())
@@ -110,20 +110,20 @@ def test_a_later_run_replaces_what_it_outranks(old, new, replaces):
 
 def test_seeds_that_disagree_make_a_claim_inconclusive_for_good(tmp_path):
     first, second, third = entry(), entry(**REFUSED, seed=1), entry(seed=2)
-    for one in (first, second, third):
-        result_of(one).save(tmp_path)
-    (found,) = VerificationResult.load(tmp_path, LEDGER).claims
-    assert found.cell.seed == 2
-    assert found.other_seeds == {0: "supported", 1: "not supported"}
-    assert (found.verdict, found.seeds_disagree) == (Verdict.INCONCLUSIVE, True)
+    for entry_of_seed in (first, second, third):
+        result_of(entry_of_seed).save(tmp_path)
+    (merged,) = VerificationResult.load(tmp_path, LEDGER).claims
+    assert merged.cell.seed == 2
+    assert merged.other_seeds == {0: "supported", 1: "not supported"}
+    assert (merged.verdict, merged.seeds_disagree) == (Verdict.INCONCLUSIVE, True)
     text = (tmp_path / "CLAIMS.md").read_text(encoding="utf-8")
     assert "**inconclusive (seeds disagree)**" in text
     said = "Seeds disagree: supported with seed 0, not supported with seed 1, supported with seed 2"
     assert f"- note: {said}." in text
     assert result_of(third).beside([second]).claims[0].verdict is Verdict.INCONCLUSIVE
     result_of(entry(**DEEP)).save(tmp_path)
-    (found,) = VerificationResult.load(tmp_path, LEDGER).claims
-    assert (found.verdict, found.other_seeds) == (Verdict.SUPPORTED, {})
+    (merged,) = VerificationResult.load(tmp_path, LEDGER).claims
+    assert (merged.verdict, merged.other_seeds) == (Verdict.SUPPORTED, {})
 
 
 @pytest.mark.parametrize(
@@ -132,15 +132,15 @@ def test_seeds_that_disagree_make_a_claim_inconclusive_for_good(tmp_path):
     ids=str,
 )
 def test_only_runs_that_differ_in_the_seed_alone_are_compared(changes):
-    one, other = entry(), entry(**{"seed": 1, **REFUSED, **changes})
-    assert result_of(one).beside([other]).claims == (one,)
+    first, other = entry(), entry(**{"seed": 1, **REFUSED, **changes})
+    assert result_of(first).beside([other]).claims == (first,)
 
 
 WIDE, LENIENT = Estimate(0.0, 1.0, 9), (Tier.QUICK,)
 
 
 @pytest.mark.parametrize(
-    ("found", "tier", "expected", "undecided", "changed", "lost"),
+    ("estimate", "tier", "expected", "undecided", "changed", "lost"),
     [
         (WIDE, Tier.DEFAULT, Verdict.SUPPORTED, LENIENT, False, True),
         (WIDE, Tier.QUICK, Verdict.SUPPORTED, LENIENT, False, False),
@@ -152,24 +152,24 @@ WIDE, LENIENT = Estimate(0.0, 1.0, 9), (Tier.QUICK,)
     ],
 )
 def test_verdicts_are_those_that_the_ledger_expects(
-    found, tier, expected, undecided, changed, lost
+    estimate, tier, expected, undecided, changed, lost
 ):
     claim = replace(
         LEDGER.find(["f2.law"])[0], expected_verdict=expected, undecided=undecided, added=()
     )
     cell, ledger = ClaimCell(claim, tier, 0, ()), Ledger((claim,))
-    one = Entry(cell, Measured((found,)), ledger.error_rate(claim))
-    assert one.verdict is (Verdict.INCONCLUSIVE if found is WIDE else Verdict.SUPPORTED)
-    assert (one.changed, one.lost) == (changed, lost)
+    decided = Entry(cell, Measured((estimate,)), ledger.error_rate(claim))
+    assert decided.verdict is (Verdict.INCONCLUSIVE if estimate is WIDE else Verdict.SUPPORTED)
+    assert (decided.changed, decided.lost) == (changed, lost)
     refused = pytest.raises(VerdictsChangedError, match=r"^1 verdict is not .*: f2\.law; if this")
     with refused if changed or lost else nullcontext():
-        result_of(one, ledger=ledger).require_expected()
+        result_of(decided, ledger=ledger).require_expected()
 
 
 def test_two_claims_at_most_are_so_near_their_bound_that_seeds_disagree():
-    near = [one for one in LEDGER.claims if Tier.DEFAULT in one.undecided]
+    near = [claim for claim in LEDGER.claims if Tier.DEFAULT in claim.undecided]
     assert len(near) <= 2
-    assert all(one.note.startswith("Near its bound: ") for one in near)
+    assert all(claim.note.startswith("Near its bound: ") for claim in near)
 
 
 def test_stored_observations_are_judged_by_the_present_ledger(tmp_path):
@@ -180,42 +180,45 @@ def test_stored_observations_are_judged_by_the_present_ledger(tmp_path):
     def again(**changed):
         return list(read_entries(tmp_path, Ledger((replace(claim, **changed),))))
 
-    (one,) = again(rule=Rule(high=9), note="Now wider.")
-    assert (one.verdict, one.observed, one.note) == (Verdict.SUPPORTED, 1.0, "Now wider.")
-    assert one.cell.version == old.cell.version
+    (judged,) = again(rule=Rule(high=9), note="Now wider.")
+    assert (judged.verdict, judged.observed, judged.note) == (Verdict.SUPPORTED, 1.0, "Now wider.")
+    assert judged.cell.version == old.cell.version
     assert again(rule=Rule(low=[0, 1], high=2)) == []  # for two numbers
     assert again(arguments={"factor": "1", "transform": "unitary"}) == []  # another measurement
 
 
 def test_others_stay_in_the_order_of_the_ledger_and_seeds_that_agree_are_remembered():
     before = [entry("toy.recovery"), entry("condition-u"), entry()]
-    found = result_of(entry(seed=1)).joined(before).claims
-    assert [one.id for one in found] == ["parseval.factor", "condition-u", "toy.recovery"]
-    assert (found[0].verdict, found[0].other_seeds) == (Verdict.SUPPORTED, {0: "supported"})
+    merged = result_of(entry(seed=1)).joined(before).claims
+    assert [entry.id for entry in merged] == ["parseval.factor", "condition-u", "toy.recovery"]
+    assert (merged[0].verdict, merged[0].other_seeds) == (Verdict.SUPPORTED, {0: "supported"})
 
 
 def test_the_report_is_read_back(tmp_path, quick):
     written = quick.save(tmp_path)
     assert [path.name for path in written] == [
-        "claims.json", "CLAIMS.md", "claims.parquet", "claims.manifest.json",
-    ]  # fmt: skip
+        "claims.json",
+        "CLAIMS.md",
+        "claims.parquet",
+        "claims.manifest.json",
+    ]
     agreed = {"id", "verdict", "observed", "standard_error", "expected", "rule", "n", "seconds",
               "note"}  # fmt: skip
     assert agreed <= set(quick.to_frame().columns)
-    again = VerificationResult.load(tmp_path)
-    assert (again.claims, again.manifest) == (quick.claims, quick.manifest)
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "claims.parquet"), again.to_frame())
+    loaded = VerificationResult.load(tmp_path)
+    assert (loaded.claims, loaded.manifest) == (quick.claims, quick.manifest)
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "claims.parquet"), loaded.to_frame())
     with pytest.raises(ResourceError, match=r"there is no .*claims\.json"):
         VerificationResult.load(tmp_path / "none")
 
 
 def test_every_link_of_the_page_has_its_heading():
-    whole = [entry(claim.id, verdict=Verdict.NOT_RUN) for claim in LEDGER.claims]
-    text = page(whole, LEDGER)
-    names = [anchor(one) for one in re.findall(r"^#+ (.*)$", text, re.MULTILINE)]
+    entries = [entry(claim.id, verdict=Verdict.NOT_RUN) for claim in LEDGER.claims]
+    text = page(entries, LEDGER)
+    names = [anchor(heading) for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)]
     assert len(set(names)) == len(names)
     links = re.findall(r"^\| \[`(.*)`\]\(#(.*?)\)", text, re.MULTILINE)
-    assert [name for name, _ in links] == [one.id for one in whole]
+    assert [name for name, _ in links] == [row.id for row in entries]
     assert all(f"### {name}\n" in text and target in names for name, target in links)
 
 
@@ -229,11 +232,11 @@ def test_the_page_leads_with_the_doubtful_claims_and_counts_each_role_apart():
         replace(claim, id="old"),
     ]
     ledger = Ledger(tuple(claims))
-    given = {"ledger": ledger, "verdict": Verdict.NOT_SUPPORTED}
-    entries = [entry(name, **given) for name in ("plain", "erratum", "ours")]
+    settings = {"ledger": ledger, "verdict": Verdict.NOT_SUPPORTED}
+    entries = [entry(name, **settings) for name in ("plain", "erratum", "ours")]
     entries += [entry("fine", ledger=ledger), entry("old", ledger=ledger, measured_by="before")]
     text = page(entries, ledger)
-    top, _, rest = text.partition("\n## Claims\n")
+    top, _, below = text.partition("\n## Claims\n")
     variants = "- Other interpretations and special cases"
     for line in (
         "- Statements that somebody could doubt, of the paper: 1 (1 supported)",
@@ -246,10 +249,10 @@ def test_the_page_leads_with_the_doubtful_claims_and_counts_each_role_apart():
         assert f"{line}\n" in top
     assert re.findall(r"^- \[`(\w+)`", top, re.MULTILINE) == ["plain"]
     assert r"[`plain`](#plain): 1 \< 2 \| a\*b\*c – Why." in top
-    assert "| [`erratum`](#erratum) | not supported (erratum) |" in rest
-    assert "| [`ours`](#ours) | not supported (this package) |" in rest
-    assert "| [`old`](#old) | supported (older code) |" in rest
-    assert rest.count("- observed with an older version of the code") == 1
+    assert "| [`erratum`](#erratum) | not supported (erratum) |" in below
+    assert "| [`ours`](#ours) | not supported (this package) |" in below
+    assert "| [`old`](#old) | supported (older code) |" in below
+    assert below.count("- observed with an older version of the code") == 1
 
 
 @pytest.mark.parametrize(

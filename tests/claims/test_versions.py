@@ -21,11 +21,14 @@ def packages_below(path):
     """The packages that a module or a folder imports, directly and indirectly."""
     files = [path] if path.is_file() else sorted(path.rglob("*.py"))
     imports = (node for file in files for node in ast.walk(ast.parse(file.read_text("utf-8"))))
-    names = {node.module.split(".")[1] for node in imports if isinstance(node, ast.ImportFrom)
-             and (node.module or "").startswith("loca_theory.")}  # fmt: skip
-    own = set() if path.is_file() else {path.name}
-    below = (packages_below(PACKAGE / name) for name in names - BESIDE - own)
-    return (names | own).union(*below) - BESIDE
+    names = {
+        node.module.split(".")[1]
+        for node in imports
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("loca_theory.")
+    }
+    own_name = set() if path.is_file() else {path.name}
+    below = (packages_below(PACKAGE / name) for name in names - BESIDE - own_name)
+    return (names | own_name).union(*below) - BESIDE
 
 
 # A claim of each family of checks.

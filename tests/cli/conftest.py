@@ -24,7 +24,7 @@ class Outcome(NamedTuple):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def cwd(tmp_path, monkeypatch):
     """The folder where the user stands."""
     folder = tmp_path / "here"
     folder.mkdir()
@@ -33,7 +33,7 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def cli(here, monkeypatch, capfd):
+def cli(cwd, monkeypatch, capfd):
     """Run ``loca-theory ARGUMENTS`` through its entry point."""
 
     def run(*arguments):
@@ -54,7 +54,7 @@ def command():
 
 
 @pytest.fixture
-def process(here, command):
+def process(cwd, command):
     """Run ``loca-theory ARGUMENTS`` in a process of its own."""
 
     def run(*arguments, **environment):
@@ -71,7 +71,7 @@ def process(here, command):
 
 
 @pytest.fixture
-def write_pair(here):
+def write_pair(cwd):
     """Write a base and its fine-tune: matrices that change by a spike and noise, and a vector."""
 
     def write(names, shape=(48, 40), vector="norm.weight", damaged=None):
@@ -79,13 +79,13 @@ def write_pair(here):
         base = {name: torch.randn(shape, generator=source) for name in names}
         u, v = (torch.randn(size, generator=source) for size in shape)
         tuned = {
-            name: one + 0.01 * torch.outer(u, v) + 0.002 * torch.randn(shape, generator=source)
-            for name, one in base.items()
+            name: weight + 0.01 * torch.outer(u, v) + 0.002 * torch.randn(shape, generator=source)
+            for name, weight in base.items()
         }
         if damaged:
             tuned[damaged][0, 0] = torch.nan
         for name, content in (("base", base), ("tuned", tuned)):
-            save_file(content | {vector: torch.ones(48)}, here / f"{name}.safetensors")
+            save_file(content | {vector: torch.ones(48)}, cwd / f"{name}.safetensors")
         return "base.safetensors", "tuned.safetensors"
 
     return write
@@ -112,10 +112,10 @@ class OwnStructure(Structure):
 
 
 @pytest.fixture
-def own_module(here, monkeypatch):
+def own_module(cwd, monkeypatch):
     """A module in the current folder, where nothing but the command looks for it."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (here / "own_of_this_folder.py").write_text(OWN)
+    (cwd / "own_of_this_folder.py").write_text(OWN)
     yield "own_of_this_folder:Own"
     sys.modules.pop("own_of_this_folder", None)
 
@@ -158,7 +158,7 @@ print(json.dumps(outcomes))
 
 
 @pytest.fixture
-def killed(here):
+def killed(cwd):
     """Run ``loca-theory ARGUMENTS --out FOLDER`` and kill it at the N-th change of a file there.
 
     A change of a file is an event; a time would be another one on each machine. Found are exit

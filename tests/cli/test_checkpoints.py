@@ -57,22 +57,22 @@ def change(file, edit):
     ],
     ids=["pair", "demonstration", "split", "identical", "large"],
 )  # fmt: skip
-def test_people_get_a_table_a_verdict_and_a_configuration(cli, here, pair, words, texts):
+def test_people_get_a_table_a_verdict_and_a_configuration(cli, cwd, pair, words, texts):
     if "--max-size" in words:
         for name in pair:
-            change(here / name, lambda content: content.update({"wide.weight": torch.ones(60, 60)}))
+            change(cwd / name, lambda content: content.update({"wide.weight": torch.ones(60, 60)}))
     done = cli("analyze", *words, "--r", 2, "--quiet")
     assert (done.code, done.err) == (0, "")
     shown = " ".join(done.out.split())
     assert all(" ".join(text.split()) in shown for text in texts)
 
 
-def test_the_short_table_has_four_forms_and_the_full_one_every_statistic(cli, here, pair):
+def test_the_short_table_has_four_forms_and_the_full_one_every_statistic(cli, cwd, pair):
     arguments = ("analyze", *pair, "--r", 2, "--quiet")
     short, full = cli(*arguments).out, cli(*arguments, "--full").out
     heading = ["matrix", "shape", "rank", "90%", "LoRA", "LoCA", "entries", "FourierFT"]
     assert [line.split() for line in short.splitlines() if line.startswith("matrix")] == [heading]
-    more = (
+    only_full = (
         "spikes: Number of",
         "p (paper)",
         "‖ΔW‖/‖W₀‖",
@@ -82,7 +82,7 @@ def test_the_short_table_has_four_forms_and_the_full_one_every_statistic(cli, he
         "Budget: r(p + q) numbers",
         "Normality of the entries",
     )
-    assert all((text in full, text in short) == (True, False) for text in more)
+    assert all((text in full, text in short) == (True, False) for text in only_full)
     first, middle = (
         line.split() for line in full.splitlines() if re.match(r"[01]\.q_proj .*48x40", line)
     )
@@ -93,30 +93,34 @@ def test_the_short_table_has_four_forms_and_the_full_one_every_statistic(cli, he
     reason = "not a matrix: 1 dimensions"
     assert document["skipped"] == [{"name": "norm.weight", "tuned": "tuned", "reason": reason}]
     row = document["rows"][0]
-    errors = {one["method"]: f"{1 - one['error']:.1%}" for one in row["errors"]}
+    errors = {error["method"]: f"{1 - error['error']:.1%}" for error in row["errors"]}
     (cells,) = (line.split() for line in short.splitlines() if line.startswith("layers.0.q_proj"))
     keys = ("LoRA", "LoCA", "entries", "FourierFT")
     forms = [errors[key] for key in keys]
     assert cells == ["layers.0.q_proj", "48x40", str(row["rank_90"]), *forms]
     # What FourierFT retains of independent entries, which the others are compared with, too.
-    expected = {one["method"]: one["iid_error"] for one in row["errors"]}
+    expected = {error["method"]: error["iid_error"] for error in row["errors"]}
     (line,) = (line for line in short.splitlines() if line.startswith("independent, r = 2"))
     assert line.split()[4:] == [f"{1 - expected[key]:.1%}" for key in keys]
     assert "config = " not in short + full
 
 
-def test_coders_are_compared_in_a_small_table(cli, here, pair):
+def test_coders_are_compared_in_a_small_table(cli, cwd, pair):
     shown = cli("analyze", *pair, "--r", 2, "--bits", "0.5,1", "--quiet").out
     (heading,) = (line for line in shown.splitlines() if line.startswith("coder"))
     assert re.split("  +", heading.strip()) == [
-        "coder", "0.5 bits", "0.5 bits, DCT", "1 bit", "1 bit, DCT"
-    ]  # fmt: skip
+        "coder",
+        "0.5 bits",
+        "0.5 bits, DCT",
+        "1 bit",
+        "1 bit, DCT",
+    ]
     (line,) = (line for line in shown.splitlines() if line.startswith("BitDelta  "))
     assert line.split()[1:3] == ["–", "–"], "it has no half a bit"
 
 
-def test_several_fine_tunes_have_a_line_each(cli, here, pair):
-    shutil.copy(here / pair[1], here / "other.safetensors")
+def test_several_fine_tunes_have_a_line_each(cli, cwd, pair):
+    shutil.copy(cwd / pair[1], cwd / "other.safetensors")
     shown = cli("analyze", *pair, "other.safetensors", "--r", 2, "--quiet").out
     (heading,) = (line for line in shown.splitlines() if line.startswith("fine-tune "))
     assert {"matrices", "LoRA", "LoCA", "entries", "FourierFT"} <= set(heading.split())
@@ -125,9 +129,9 @@ def test_several_fine_tunes_have_a_line_each(cli, here, pair):
     assert "config = " not in shown
 
 
-def test_unrelated_checkpoints_are_said_to_be_in_the_verdict(cli, here, pair):
-    other = {name: torch.randn(one.shape) for name, one in load_file(here / pair[0]).items()}
-    save_file(other, here / "other.safetensors")
+def test_unrelated_checkpoints_are_said_to_be_in_the_verdict(cli, cwd, pair):
+    other = {name: torch.randn(row.shape) for name, row in load_file(cwd / pair[0]).items()}
+    save_file(other, cwd / "other.safetensors")
     arguments = ("analyze", pair[0], "other.safetensors", "--r", "2", "--quiet")
     text = "The weights of the base and of the fine-tune are unrelated (median cosine"
     shown = " ".join(cli(*arguments).out.split())
@@ -157,9 +161,9 @@ def test_methods_that_are_off_the_budget_are_said(cli, pair):
 
 
 @pytest.mark.parametrize("command", [("analyze", "--r", 2), ("extract", "--components", 100)])
-def test_damage_is_exit_code_4_with_the_rest_done(cli, here, pair, command):
+def test_damage_is_exit_code_4_with_the_rest_done(cli, cwd, pair, command):
     damaged = "layers.1.q_proj.weight"
-    change(here / pair[1], lambda content: content[damaged][0].fill_(float("inf")))
+    change(cwd / pair[1], lambda content: content[damaged][0].fill_(float("inf")))
     done = cli(command[0], *pair, *command[1:], "--format", "json", "--quiet")
     assert done.code == 4
     assert done.err == (
@@ -168,7 +172,7 @@ def test_damage_is_exit_code_4_with_the_rest_done(cli, here, pair, command):
     )
     document = json.loads(done.out)
     assert len(document["rows"]) == 3
-    assert [one["name"] for one in document["skipped"]] == ["norm.weight", damaged]
+    assert [matrix["name"] for matrix in document["skipped"]] == ["norm.weight", damaged]
 
 
 # --- extract ---
@@ -178,8 +182,8 @@ def test_the_result_says_where_the_adapter_is(cli, pair):
     command = ("extract", *pair, "--components", 100, "--out", "adapter")
     shown = cli(*command, "--quiet").out
     assert "layers.0.q_proj" in shown
-    found = re.search(r"LoCA with 400 learned numbers: (.*)% of the energy of 4 increments is "
-                      r"retained\.\n", shown)  # fmt: skip
+    pattern = r"LoCA with 400 learned numbers: (.*)% of the energy of 4 increments is retained\.\n"
+    sentence = re.search(pattern, shown)
     assert "The adapter is in adapter/loca.\n" in shown
     said = "Names are those of the file; not checked against a model: no config.json names the"
     assert said in " ".join(shown.split())
@@ -188,7 +192,7 @@ def test_the_result_says_where_the_adapter_is(cli, pair):
              "extract.parquet", "extract.manifest.json")  # fmt: skip
     document = json.loads(done.out)
     assert document["files"] == [f"adapter/{name}" for name in files]
-    assert float(found[1]) == pytest.approx(100 * (1 - document["error"]), abs=0.05)
+    assert float(sentence[1]) == pytest.approx(100 * (1 - document["error"]), abs=0.05)
     lines = cli(*command, "--format", "csv", "--quiet").out.splitlines()
     assert lines[0] == (
         "name,shape,method,r,components,numbers,error,gap,energy,uniform_error,uniform_size,"
@@ -199,36 +203,36 @@ def test_the_result_says_where_the_adapter_is(cli, pair):
     assert lines[1].startswith("layers.0.q_proj.weight,48x40,loca,,100,100,")
 
 
-def test_a_total_is_split_and_compared_with_uniform_sizes(cli, here, pair):
+def test_a_total_is_split_and_compared_with_uniform_sizes(cli, cwd, pair):
     arguments = ("extract", *pair, "--method", "lora", "--allocate", "4kB", "--out", "adapter")
     for _ in range(2):  # the second run finds the spectra of the first
         done = cli(*arguments, "--quiet")
         assert done.code == 0
         assert "Uniform sizes retain " in done.out
         assert " of the energy, a split of what they cost " in done.out
-        assert len(list((here / "adapter" / "points").glob("energy-profile@*.json"))) == 4
+        assert len(list((cwd / "adapter" / "points").glob("energy-profile@*.json"))) == 4
 
 
-def test_each_form_that_wins_somewhere_has_a_folder(cli, here, pair):
+def test_each_form_that_wins_somewhere_has_a_folder(cli, cwd, pair):
     command = ("extract", *pair, "--method", "best", "--r", "2", "--quiet", "--out")
     done = cli(*command, "one")
     assert "LoRA with " in done.out
     assert "components" not in done.out
-    assert [path.name for path in (here / "one").glob("lo*")] == ["lora"]
+    assert [path.name for path in (cwd / "one").glob("lo*")] == ["lora"]
     sparse = torch.zeros(48, 40)
     sparse.view(-1)[::6] = torch.randn(320, generator=torch.Generator().manual_seed(1))
     name = "layers.0.q_proj.weight"
-    before = load_file(here / pair[0])[name]
-    change(here / pair[1], lambda one: one.update({name: before + idct2(sparse)}))
+    before = load_file(cwd / pair[0])[name]
+    change(cwd / pair[1], lambda row: row.update({name: before + idct2(sparse)}))
     done = cli(*command, "two")
     assert "LoRA and LoCA with " in done.out
     assert "The adapters are in two/lora and two/loca." in done.out
-    for one in ("lora", "loca"):
-        assert (here / "two" / one / "adapter_config.json").is_file()
+    for form in ("lora", "loca"):
+        assert (cwd / "two" / form / "adapter_config.json").is_file()
 
 
-def test_an_adapter_is_checked_in_the_loaded_model(cli, here, monkeypatch):
-    zoo.pair("Llama", here)
+def test_an_adapter_is_checked_in_the_loaded_model(cli, cwd, monkeypatch):
+    zoo.pair("Llama", cwd)
     arguments = ("extract", "base", "tuned", "--r", "2", "--check", "--out", "adapter", "--quiet")
     done = cli(*arguments)
     assert done.code == 0
@@ -242,24 +246,24 @@ def test_an_adapter_is_checked_in_the_loaded_model(cli, here, monkeypatch):
     assert "8 matrices have another error once PEFT has loaded the adapter: " in done.err
 
 
-def test_each_of_several_fine_tunes_gets_an_adapter(cli, pair, here):
+def test_each_of_several_fine_tunes_gets_an_adapter(cli, pair, cwd):
     base, tuned = pair
     for name in ("one", "two"):
-        (here / name).mkdir()
-        (here / name / "model.safetensors").write_bytes((here / tuned).read_bytes())
-    asked = ("--method", "lora", "--r", "2", "--quiet")
-    done = cli("extract", base, here / "one", here / "two", *asked, "--format", "json")
+        (cwd / name).mkdir()
+        (cwd / name / "model.safetensors").write_bytes((cwd / tuned).read_bytes())
+    options = ("--method", "lora", "--r", "2", "--quiet")
+    done = cli("extract", base, cwd / "one", cwd / "two", *options, "--format", "json")
     document = json.loads(done.out)
     assert [*document["extractions"]] == ["one", "two"]
-    single = json.loads(cli("extract", base, tuned, *asked, "--out", "x", "--format", "json").out)
+    single = json.loads(cli("extract", base, tuned, *options, "--out", "x", "--format", "json").out)
     assert document["rows"] == [
         {"tuned": name, **row} for name in ("one", "two") for row in single["rows"]
     ]
     for name in ("one", "two"):
-        assert (here / "loca-results" / name / "lora" / "adapter_model.safetensors").is_file()
+        assert (cwd / "loca-results" / name / "lora" / "adapter_model.safetensors").is_file()
 
 
-def test_what_the_fine_tune_changed_and_the_adapter_lacks_is_said(cli, here):
+def test_what_the_fine_tune_changed_and_the_adapter_lacks_is_said(cli, cwd):
     weights = {
         "fc.weight": torch.eye(20),
         "norm.weight": torch.ones(20),
@@ -267,12 +271,12 @@ def test_what_the_fine_tune_changed_and_the_adapter_lacks_is_said(cli, here):
         "position": torch.ones(9, 20),
     }
     head = {"head.weight": torch.ones(3, 20), "head.bias": torch.ones(3)}
-    save_file(weights, here / "base")
+    save_file(weights, cwd / "base")
     changed = {"fc.weight": 2 * torch.eye(20), "norm.weight": torch.zeros(20)}
     changed["position"] = torch.zeros(9, 20)  # a parameter of the model itself
-    save_file({**weights, **changed, **head}, here / "tuned")
-    (here / "base").rename(here / "base.safetensors")
-    (here / "tuned").rename(here / "tuned.safetensors")
+    save_file({**weights, **changed, **head}, cwd / "tuned")
+    (cwd / "base").rename(cwd / "base.safetensors")
+    (cwd / "tuned").rename(cwd / "tuned.safetensors")
     command = ("extract", "base.safetensors", "tuned.safetensors", "--r", "1", "--method", "lora")
     said = " ".join(cli(*command, "--out", "a").out.split())
     assert (

@@ -70,17 +70,17 @@ def serial(cli):
 
 @pytest.mark.deep
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL is a POSIX signal")
-def test_a_driver_that_is_killed_resumes(serial, here, killed):
+def test_a_driver_that_is_killed_resumes(serial, cwd, killed):
     with distributed.LocalCluster(**DASK, scheduler_kwargs={"dashboard": False}) as cluster:
         at = ("--backend", "dask", "--scheduler", cluster.scheduler_address)
         kills = [(number, "again") for number in (3, 9, 25, 60)]
-        found = killed([*kills, (0, "again")], *STUDY, *at)
-    assert_finished(here, "again", found, least=3)
+        outcome = killed([*kills, (0, "again")], *STUDY, *at)
+    assert_finished(cwd, "again", outcome, minimum=3)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("backend", ["dask", "ray"])
-def test_workers_started_for_it_give_the_table_of_a_serial_run(serial, here, process, backend):
+def test_workers_started_for_it_give_the_table_of_a_serial_run(serial, cwd, process, backend):
     done = process(*STUDY, "--backend", backend, "--jobs", 2, "--out", "cluster")
     assert done.code == 0, done.err
-    assert results(here / "cluster") == results(here / "undisturbed")
+    assert results(cwd / "cluster") == results(cwd / "undisturbed")

@@ -15,7 +15,7 @@ from loca_theory.plotting import catalogue, drawing
 from loca_theory.plotting.paper_figure import Computed
 from loca_theory.rounding.study import RoundingStudy
 
-COMPUTED = [label for label, one in plotting.FIGURES.items() if isinstance(one.data, Computed)]
+COMPUTED = [name for name, figure in plotting.FIGURES.items() if isinstance(figure.data, Computed)]
 STORED = [label for label in plotting.FIGURES if label not in COMPUTED]
 
 
@@ -38,7 +38,7 @@ def smaller(source):
         return replace(source, ratios=(1e-3,), shape=(16, 24), rank=2, steps=(1.0,), draws=1)
     if isinstance(source, ConvergenceStudy):
         return replace(source, searches=("swap",), problems=10, steps=60)
-    grids = {one.parameter: (0.0, 0.4) for one in source.structures}
+    grids = {structure.parameter: (0.0, 0.4) for structure in source.structures}
     return replace(source, p=16, q=16, ranks=(2,), **grids, draws=2)
 
 
@@ -52,26 +52,26 @@ def unseen(monkeypatch):
     monkeypatch.setattr(drawing, "save_figure", save)
 
 
-def test_without_id_every_figure_is_drawn_for_which_there_is_data(cli, here, unseen):
+def test_without_id_every_figure_is_drawn_for_which_there_is_data(cli, cwd, unseen):
     done = cli("figures", "--format", "json")
     assert done.code == 0
-    made = {path.name for path in (here / "loca-results").iterdir() if path.is_file()}
+    files = {path.name for path in (cwd / "loca-results").iterdir() if path.is_file()}
     # The loss of the toy experiment is drawn from the table of its spectrum.
     tables = {label for label in COMPUTED if label != "toy_experiment_loss"}
-    assert made == {f"{one}{end}" for one in tables for end in (".parquet", ".manifest.json")}
+    assert files == {f"{label}{end}" for label in tables for end in (".parquet", ".manifest.json")}
     document = json.loads(done.out)
-    assert [one["figure"] for one in document["figures"]] == COMPUTED
+    assert [entry["figure"] for entry in document["figures"]] == COMPUTED
     for entry in document["figures"]:
         label, pictures = entry["figure"], entry["files"][:2]
         assert entry["shows"] == plotting.FIGURES[label].shows
         assert pictures == [f"loca-results/{label}{suffix}" for suffix in (".png", ".pdf")]
-    assert [one["figure"] for one in document["not_drawn"]] == STORED
+    assert [entry["figure"] for entry in document["not_drawn"]] == STORED
     notes = [line for line in done.err.splitlines() if line.startswith("note: not drawn: ")]
     assert len(notes) == len(STORED)
     assert done.err.count(": drawn from ") == 1, "the table of the spectrum"
 
 
-def test_the_list_has_a_line_per_figure_and_says_where_the_paper_has_it(cli, here):
+def test_the_list_has_a_line_per_figure_and_says_where_the_paper_has_it(cli, cwd):
     done = cli("figures", "--list")
     assert (done.code, done.err) == (0, "")
     lines = {line.split()[0]: line for line in done.out.splitlines() if line.strip()}
@@ -80,7 +80,7 @@ def test_the_list_has_a_line_per_figure_and_says_where_the_paper_has_it(cli, her
     assert lines["sim_2"].rstrip().endswith("appendix")
     assert lines["analysis_1"].rstrip().endswith("main text")
     assert lines["phase"].rstrip().endswith("Phase diagram")
-    assert not [*here.iterdir()], "nothing is drawn"
+    assert not [*cwd.iterdir()], "nothing is drawn"
     rows = json.loads(cli("figures", "--list", "--format", "json").out)["figures"]
     assert [row["figure"] for row in rows] == [*plotting.FIGURES]
 
@@ -96,7 +96,9 @@ def test_outside_a_checkout_one_line_says_where_the_other_figures_are(cli, unsee
 FIGURES = Path(__file__).parents[2] / "figures"
 PLACES = {
     **dict.fromkeys(STORED, "finetuning"),
-    **dict.fromkeys((one for one in STORED if one.startswith(("analysis", "spectral"))), "minilm"),
+    **dict.fromkeys(
+        (name for name in STORED if name.startswith(("analysis", "spectral"))), "minilm"
+    ),
     "published": "published",
     "rounded": "published",
     "unmerged": "unmerged",
@@ -112,21 +114,21 @@ def test_no_table_is_stored_twice():
 
 
 @everywhere
-def test_the_tables_of_this_repository_can_be_drawn(cli, here, unseen, label, place):
+def test_the_tables_of_this_repository_can_be_drawn(cli, cwd, unseen, label, place):
     """The pictures lie as their tables do, of which a note says where they are."""
     done = cli("figures", label, "--results", FIGURES, "--out", "out", "--format", "json")
     assert done.code == 0
     assert done.err.startswith(f"note: {label}: drawn from {FIGURES / place}/")
     (entry,) = json.loads(done.out)["figures"]
-    files = [here / "out" / place / f"{label}{suffix}" for suffix in (".png", ".pdf")]
-    assert [(here / file).resolve() for file in entry["files"]] == files
+    files = [cwd / "out" / place / f"{label}{suffix}" for suffix in (".png", ".pdf")]
+    assert [(cwd / file).resolve() for file in entry["files"]] == files
 
 
 @pytest.mark.deep
 @everywhere
-def test_the_same_data_give_the_same_bytes(cli, here, label, place):
+def test_the_same_data_give_the_same_bytes(cli, cwd, label, place):
     for out in ("one", "two"):
         assert cli("figures", label, "--results", FIGURES, "--out", out).code == 0
     for suffix in (".png", ".pdf"):
-        first, second = (here / out / place / f"{label}{suffix}" for out in ("one", "two"))
+        first, second = (cwd / out / place / f"{label}{suffix}" for out in ("one", "two"))
         assert first.read_bytes() == second.read_bytes()

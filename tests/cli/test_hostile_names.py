@@ -31,7 +31,7 @@ def pair(write_pair):
 
 def steering(text):
     """Characters that a terminal obeys instead of showing them."""
-    return {one for one in text if category(one) in ("Cc", "Cf", "Zl", "Zp")} - {"\n"}
+    return {char for char in text if category(char) in ("Cc", "Cf", "Zl", "Zp")} - {"\n"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -53,4 +53,4 @@ def test_only_json_has_the_names_as_they_are(cli, pair, command):
     assert not steering(done.out)
     document = json.loads(done.out)
     assert {row["name"] for row in document["rows"]} == set(NAMES)
-    assert {one["name"] for one in document["skipped"]} == {SKIPPED, DAMAGED}
+    assert {matrix["name"] for matrix in document["skipped"]} == {SKIPPED, DAMAGED}

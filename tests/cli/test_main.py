@@ -110,17 +110,17 @@ def test_a_mistake_of_the_program_is_not_dressed_up(failing):
         failing(ZeroDivisionError("a bug"))
 
 
-def reader_gone(here):
+def reader_gone(cwd):
     """As a pager that was left."""
     reader, writer = os.pipe()
     os.close(reader)
     return writer
 
 
-def read_only(here):
+def read_only(cwd):
     """As a full disk refuses; here the file is open for reading alone."""
-    (here / "out.txt").touch()
-    return os.open(here / "out.txt", os.O_RDONLY)
+    (cwd / "out.txt").touch()
+    return os.open(cwd / "out.txt", os.O_RDONLY)
 
 
 @pytest.mark.parametrize("output_format", ["table", "json"])  # in parts, and at the end
@@ -132,9 +132,9 @@ def read_only(here):
     ],
 )
 def test_a_stdout_that_takes_nothing_is_one_line_or_less(
-    here, command, open_stdout, said, output_format
+    cwd, command, open_stdout, said, output_format
 ):
-    stdout = open_stdout(here)
+    stdout = open_stdout(cwd)
     try:
         done = subprocess.run(
             [*command, *map(str, ANSWER), "--format", output_format],

@@ -20,9 +20,9 @@ def row(method="LoCA", r=1, engine="exact", error=0.5, **changes):
     drawn = {"standard_error": 0.0, "draws": None, "seed": None, "sampler": None}
     if engine == "monte-carlo":
         drawn = {"standard_error": 0.01, "draws": 100, "seed": 0, "sampler": "reduced"}
-    made = {"K": 16, "p": 16, "q": 16, "r": r, "method": method, "engine": engine, "error": error,
+    fields = {"K": 16, "p": 16, "q": 16, "r": r, "method": method, "engine": engine, "error": error,
             "numbers": 32 * r, "spent": 1.0}  # fmt: skip
-    return ErrorRow(**{**made, **drawn, **changes})
+    return ErrorRow(**{**fields, **drawn, **changes})
 
 
 @pytest.fixture
@@ -146,8 +146,8 @@ def test_each_shape_has_its_table_and_each_method_its_title_once(table):
     assert header(lines) == [["r", "LoRA", "LoCA"]]
     for name in ("LoCA", "LoRA"):
         start = f"  {name} "
-        found = [line.split(maxsplit=1)[1] for line in lines if line.startswith(start)]
-        assert found == [METHODS[name].title]
+        titles = [line.split(maxsplit=1)[1] for line in lines if line.startswith(start)]
+        assert titles == [METHODS[name].title]
 
 
 def printed(width, *rows):

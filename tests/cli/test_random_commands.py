@@ -60,8 +60,11 @@ BASES = {
         (f"{ANALYSED} --demo", [], set()),
     ],
     "extract": [
-        (f"{EXTRACTED} --components 2", PAIR,
-         UNFIT - {"--components"} | LIMITS | {"--serve", "--method"}),
+        (
+            f"{EXTRACTED} --components 2",
+            PAIR,
+            UNFIT - {"--components"} | LIMITS | {"--serve", "--method"},
+        ),
         (f"{EXTRACTED} --r 1 --method lora", PAIR, UNFIT - {"--r"} | LIMITS),
         (f"{EXTRACTED} --allocate 2k", PAIR, UNFIT - {"--allocate"} | {"--serve"}),
         (f"{EXTRACTED} --energy 0.5", PAIR, UNFIT - {"--energy"} | {"--serve"}),
@@ -74,7 +77,7 @@ BASES = {
     ],
     "methods": [("--r 2 --lr 1e-4", [], set()), ("--r 2", ["LoRA", "LoCA", "LoKr"], {"--lr"})],
     "figures": [(STORED, ["sim_2"], {"--results"}), (STORED, ["overview"], {"--results"})],
-}  # fmt: skip
+}
 # Right values of the options whose type does not say them, all of them cheap.
 RIGHT = {
     "--K": ["4", "6"],
@@ -149,20 +152,20 @@ def command_lines(draw, name, *, mixed=False, wrong=False):
     """Command lines of right values, of which some may exclude one another, or one is wrong."""
     base, arguments, unfit = draw(st.sampled_from(BASES[name]))
     options = [
-        one
-        for one in COMMANDS[name].params
-        if isinstance(one, click.Option) and flag_of(one) not in NEVER
-        if mixed or flag_of(one) not in unfit
+        option
+        for option in COMMANDS[name].params
+        if isinstance(option, click.Option) and flag_of(option) not in NEVER
+        if mixed or flag_of(option) not in unfit
     ]
     chosen = draw(st.lists(st.sampled_from(options), unique=True, min_size=wrong, max_size=4))
     if not mixed:
-        without = set().union(*(APART.get(flag_of(one), set()) for one in chosen))
-        chosen = [one for one in chosen if flag_of(one) not in without]
+        without = set().union(*(APART.get(flag_of(option), set()) for option in chosen))
+        chosen = [option for option in chosen if flag_of(option) not in without]
     words = [
-        [flag_of(one), *([] if one.is_flag else [draw(st.sampled_from(right_values(one)))])]
-        for one in chosen
+        [flag_of(new), *([] if new.is_flag else [draw(st.sampled_from(right_values(new)))])]
+        for new in chosen
     ]
-    arguments = [[one] for one in arguments]
+    arguments = [[argument] for argument in arguments]
     if wrong:
         spoilt = draw(st.sampled_from([*words, *arguments]))
         spoilt[-1:] = [draw(st.sampled_from(WRONG))]
@@ -206,11 +209,11 @@ def check_files(folder):
 
 
 @pytest.fixture
-def check(cli, here):
+def check(cli, cwd):
     """Run a command line in an empty folder, check what it left, and return its exit code."""
 
     def run(line):
-        for path in here.iterdir():
+        for path in cwd.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         stdout = os.dup(sys.stdout.fileno())
         done = cli(*line)
@@ -220,7 +223,7 @@ def check(cli, here):
         assert "Traceback" not in done.err
         check_error(done)
         check_output(done, line)
-        check_files(here)
+        check_files(cwd)
         return done.code
 
     return run

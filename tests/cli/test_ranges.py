@@ -13,7 +13,7 @@ def convert(kind, text):
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "wanted"),
+    ("kind", "text", "expected"),
     [
         (IntegerList, "8..12", (8, 9, 10, 11, 12)),
         (IntegerList, "8..12..3", (8, 11)),
@@ -26,9 +26,9 @@ def convert(kind, text):
         (names, " B, A,B ,C", ("B", "A", "C")),
     ],
 )
-def test_values_are_sorted_exact_and_come_once(kind, text, wanted):
+def test_values_are_sorted_exact_and_come_once(kind, text, expected):
     """Names keep their order."""
-    assert convert(kind, text) == wanted
+    assert convert(kind, text) == expected
 
 
 WHOLE = "a whole number between 1 and 999999999"
@@ -62,8 +62,8 @@ BAD = {
 
 @pytest.mark.parametrize(
     ("kind", "text", "message"),
-    [(kind, *one) for kind, table in BAD.items() for one in table.items()],
-    ids=lambda one: one[:20] if isinstance(one, str) else one.__name__,
+    [(kind, *case) for kind, table in BAD.items() for case in table.items()],
+    ids=lambda part: part[:20] if isinstance(part, str) else part.__name__,
 )
 def test_bad_values_are_usage_errors(kind, text, message):
     with pytest.raises(click.BadParameter, match=re.escape(message)):

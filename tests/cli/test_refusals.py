@@ -65,22 +65,22 @@ REFUSED = [
 
 
 @pytest.fixture
-def files(here, write_pair):
+def files(cwd, write_pair):
     """A pair of checkpoints, and what is none."""
     write_pair([f"layers.{i}.q_proj.weight" for i in range(2)])
-    (here / "readme.txt").write_text("text")
-    (here / "model" / "lora").mkdir(parents=True)
-    (here / "model" / "lora" / "model.safetensors").touch()
-    (here / "broken.safetensors").write_bytes((here / "base.safetensors").read_bytes()[:-9])
-    return set(here.rglob("*"))
+    (cwd / "readme.txt").write_text("text")
+    (cwd / "model" / "lora").mkdir(parents=True)
+    (cwd / "model" / "lora" / "model.safetensors").touch()
+    (cwd / "broken.safetensors").write_bytes((cwd / "base.safetensors").read_bytes()[:-9])
+    return set(cwd.rglob("*"))
 
 
-@pytest.mark.parametrize(("line", "code", "message"), REFUSED, ids=[one[0] for one in REFUSED])
-def test_bad_input_is_one_line_and_nothing_else(cli, here, files, line, code, message):
+@pytest.mark.parametrize(("line", "code", "message"), REFUSED, ids=[case[0] for case in REFUSED])
+def test_bad_input_is_one_line_and_nothing_else(cli, cwd, files, line, code, message):
     name, *words = shlex.split(line.replace("PAIR", PAIR))
     done = cli(name, *SMALL.get(name, ()), *words)
     assert message in done.err
     assert re.fullmatch(r"loca-theory: [^\n]+\n", done.err)
     assert (done.code, done.out) == (code, "")
     if name != "extract":  # which keeps the spectra that it has computed
-        assert set(here.rglob("*")) == files
+        assert set(cwd.rglob("*")) == files

@@ -23,7 +23,7 @@ from loca_theory.expressivity.methods.registry import DEFAULT_METHODS
 from loca_theory.expressivity.monte_carlo import Sampler
 
 COMMANDS = group.list_commands(click.Context(group))
-# What the command line calls, or sets, otherwise.
+# Defaults that the command line changes.
 OTHERWISE = {
     "correlate": {"ranks": (8, 16, 24, 32)},
     "verify": {"tier": "default"},
@@ -45,11 +45,11 @@ def command_of(name):
 
 
 def option(command, name):
-    return next(one for one in command_of(command).params if one.name == name)
+    return next(option for option in command_of(command).params if option.name == name)
 
 
 @pytest.mark.parametrize(
-    ("offered", "known"),
+    ("offered", "available"),
     [
         (option("simulate", "engine").type.choices, [*Engine, "all"]),
         (option("simulate", "sampler").type.choices, Sampler),
@@ -61,8 +61,8 @@ def option(command, name):
         (DEFAULT_NAMES, [method.name for method in DEFAULT_METHODS]),
     ],
 )
-def test_every_choice_is_offered(offered, known):
-    assert tuple(offered) == tuple(known)
+def test_every_choice_is_offered(offered, available):
+    assert tuple(offered) == tuple(available)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -71,25 +71,27 @@ def test_a_default_of_the_command_line_is_that_of_the_function(name):
     named = re.search(r'@command_of\(\s*"([\w.]+:\w+)"', source)[1]
     real = inspect.signature(pkgutil.resolve_name(f"loca_theory.{named}")).parameters
     read = option_settings(named)
-    assert list(read) == [one.name for one in real.values() if one.kind is not one.VAR_POSITIONAL]
-    assert all(one["help"] for one in read.values())
+    named_alone = [taken for taken in real.values() if taken.kind is not taken.VAR_POSITIONAL]
+    assert list(read) == [taken.name for taken in named_alone]
+    assert all(settings["help"] for settings in read.values())
     command = command_of(name)
-    given = command.make_context(name, [], resilient_parsing=True).params
+    defaults = command.make_context(name, [], resilient_parsing=True).params
     for option in command.params:
         if not isinstance(option, click.Option) or option.name not in real:
             continue
-        default = given[option.name]
-        known = OTHERWISE.get(name, {}).get(option.name, real[option.name].default)
-        if default in (None, (), False) or known in (None, ()):
-            assert known in (None, (), False, inspect.Parameter.empty) or option.name == "searches"
+        default = defaults[option.name]
+        expected = OTHERWISE.get(name, {}).get(option.name, real[option.name].default)
+        if default in (None, (), False) or expected in (None, ()):
+            is_empty = expected in (None, (), False, inspect.Parameter.empty)
+            assert is_empty or option.name == "searches"
         elif option.name == "methods":
-            assert default == tuple(known)
+            assert default == tuple(expected)
         else:
-            assert default == (known if isinstance(known, type(default)) else (known,))
+            assert default == (expected if isinstance(expected, type(default)) else (expected,))
 
 
-@pytest.mark.parametrize(("words", "heavy", "code"), IMPORTS, ids=[one[0] for one in IMPORTS])
-def test_what_is_not_needed_is_not_imported(here, command, words, heavy, code):
+@pytest.mark.parametrize(("words", "heavy", "code"), IMPORTS, ids=[case[0] for case in IMPORTS])
+def test_what_is_not_needed_is_not_imported(cwd, command, words, heavy, code):
     python, flag, script = command
     at_end = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); "
     line = [python, flag, at_end + script, *words.split()]
@@ -100,17 +102,17 @@ def test_what_is_not_needed_is_not_imported(here, command, words, heavy, code):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_shows_a_dozen_options_all_of_them_and_examples_that_parse(cli, name):
-    (code, some, err), every = cli(name, "--help"), cli(name, "--help-all").out
+    (code, short_help, err), full_help = cli(name, "--help"), cli(name, "--help-all").out
     assert (code, err) == (0, "")
     short, full = (
         re.findall(r"^  (-\S+)", text.partition("Options:\n")[2], re.MULTILINE)
-        for text in (some, every)
+        for text in (short_help, full_help)
     )
     command = command_of(name)
-    options = [one for one in command.params if isinstance(one, click.Option)]
+    options = [option for option in command.params if isinstance(option, click.Option)]
     assert len(short) <= 12
     assert len(full) == len(options) + 1  # --help itself
-    examples = re.findall(rf"^    (loca-theory {name} .*)$", some, flags=re.MULTILINE)
+    examples = re.findall(rf"^    (loca-theory {name} .*)$", short_help, flags=re.MULTILINE)
     assert len(examples) >= 2
     for example in examples:
         assert len(f"    {example}") <= 80

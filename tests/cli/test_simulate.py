@@ -60,15 +60,13 @@ def test_a_method_that_the_engine_does_not_know_is_said(cli):
     )
 
 
-def test_a_method_of_the_users_own_has_its_column_and_its_failure_is_one_line(
-    cli, here, own_module
-):
+def test_a_method_of_the_users_own_has_its_column_and_its_failure_is_one_line(cli, cwd, own_module):
     done = cli("simulate", "--K", 16, "--r", 1, "--methods", f"D,{own_module}", "--out", "results")
     assert done.code == 0
     assert "  own   a tenth of the matrix" in done.out
     assert "0.8100" in done.out
     sys.modules.pop("own_of_this_folder")
-    module = here / "own_of_this_folder.py"
+    module = cwd / "own_of_this_folder.py"
     module.write_text(module.read_text().replace("0.1 * matrix", "matrix / (1 // 0)"))
     done = cli("simulate", "--K", 16, "--r", 1, "--methods", own_module, "--jobs", 1)
     assert (done.code, done.out) == (2, "")
@@ -140,22 +138,22 @@ def test_of_many_ranks_and_shapes_people_get_a_selection_and_files_all(cli):
 # --- what it writes -------------------------------------------------------------------------
 
 
-def test_without_out_only_finished_blocks_are_kept(cli, here):
+def test_without_out_only_finished_blocks_are_kept(cli, cwd):
     assert cli(*SMALL, "--engine", "exact").code == 0
-    assert list(here.iterdir()) == []
+    assert list(cwd.iterdir()) == []
     assert cli(*SMALL, "--engine", "monte-carlo", "--methods", "LoCA").code == 0
-    (block,) = (path for path in here.rglob("*") if path.is_file())
-    assert block.parent == here / "loca-results" / "points"
+    (block,) = (path for path in cwd.rglob("*") if path.is_file())
+    assert block.parent == cwd / "loca-results" / "points"
 
 
-def test_a_folder_that_takes_no_files_does_not_hinder_the_answer(cli, here):
+def test_a_folder_that_takes_no_files_does_not_hinder_the_answer(cli, cwd):
     """A file in the way refuses root as well, which permission bits do not."""
-    (here / "loca-results").write_text("in the way")
+    (cwd / "loca-results").write_text("in the way")
     blocked = cli(*SMALL, "--engine", "all", "--format", "json")
     assert blocked.code == 0
     assert blocked.err == ("note: this folder is not writable, so a killed run cannot be resumed\n")
     assert cli(*SMALL, "--format", "json", "--quiet").err == ""
-    (here / "loca-results").unlink()
+    (cwd / "loca-results").unlink()
     unhindered = cli(*SMALL, "--engine", "all", "--format", "json")
     assert parse(blocked.out)["rows"] == parse(unhindered.out)["rows"]
 
@@ -163,23 +161,23 @@ def test_a_folder_that_takes_no_files_does_not_hinder_the_answer(cli, here):
 # --- what it refuses ------------------------------------------------------------------------
 
 
-def test_an_out_that_takes_no_files_is_an_error_before_any_work(cli, here, monkeypatch):
-    (here / "file").write_text("kept")
+def test_an_out_that_takes_no_files_is_an_error_before_any_work(cli, cwd, monkeypatch):
+    (cwd / "file").write_text("kept")
     monkeypatch.setattr("loca_theory.expressivity.monte_carlo.evaluate", None)
     done = cli(*SMALL, "--engine", "monte-carlo", "--methods", "LoCA", "--out", "file")
     assert re.fullmatch(
         r"loca-theory: cannot write to [^\n]+: file is a file; choose another --out DIR\n", done.err
     )
     assert (done.code, done.out) == (1, "")
-    assert [path.name for path in here.iterdir()] == ["file"]
+    assert [path.name for path in cwd.iterdir()] == ["file"]
 
 
-def test_a_missing_gpu_is_an_error(cli, here, monkeypatch):
+def test_a_missing_gpu_is_an_error(cli, cwd, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     done = cli(*SMALL, "--sampler", "dense", "--device", "cuda:0")
     assert done.err == "loca-theory: no CUDA device is available to torch; choose --device cpu\n"
     assert (done.code, done.out) == (1, "")
-    assert list(here.iterdir()) == []
+    assert list(cwd.iterdir()) == []
 
 
 @pytest.mark.cuda
@@ -188,8 +186,8 @@ def test_a_gpu_gives_the_mean_of_the_cpu_within_its_error(cli):
     done = cli(*options, "--sampler", "dense", "--device", "cuda", "--format", "json")
     assert parse(done.out)["manifest"]["device"] == "cuda"
     exact = parse(cli(*SMALL, "--engine", "exact", "--format", "json").out)["rows"]
-    wanted = {(row["method"], row["r"]): row["error"] for row in exact}
+    expected = {(row["method"], row["r"]): row["error"] for row in exact}
     for row in parse(done.out)["rows"]:
         # Four comparisons; 5 standard errors: false positive below 1e-5 with t of 199 degrees.
-        gap = abs(row["error"] - wanted[row["method"], row["r"]])
+        gap = abs(row["error"] - expected[row["method"], row["r"]])
         assert gap < 5 * row["standard_error"]

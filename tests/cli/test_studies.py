@@ -29,14 +29,14 @@ SPIKED = (*SMALL["correlate"], "--structures", "spiked", "--fraction", "0..0.4..
         ),
         (("analyze", "--demo", "--include", "0.*q_proj", "--r", 1), {"rows", "skipped"}, ()),
     ],
-    ids=lambda one: one[0] if isinstance(one, tuple) and one else None,
+    ids=lambda part: part[0] if isinstance(part, tuple) and part else None,
 )
-def test_out_stores_tables_and_figures_or_a_page(cli, here, command, keys, shown):
+def test_out_stores_tables_and_figures_or_a_page(cli, cwd, command, keys, shown):
     name = command[0]
     done = cli(*command, "--out", "out", "--format", "json")
     assert done.code == 0, done.err
     assert set(json.loads(done.out)) >= keys
-    names = {path.name for path in (here / "out").iterdir() if path.is_file()}
+    names = {path.name for path in (cwd / "out").iterdir() if path.is_file()}
     pictures = {f"{name}-{picture}.{end}" for picture in shown for end in ("png", "pdf")}
     tables = {f"{name}.parquet", f"{name}.manifest.json"}
     assert names == tables | (pictures or {f"{name}.html"})
@@ -48,12 +48,13 @@ def test_the_power_of_tests_is_a_short_table(cli):
     shown = cli(*command).out
     table = shown[shown.index("How often tests at level 5% detect the dependence") :]
     heading = next(line for line in table.splitlines() if line.startswith("structure"))
-    assert re.split("  +", heading.strip()) == [
-        "structure", "T", "largest", "spikes", "low freq."
-    ]  # fmt: skip
+    assert re.split("  +", heading.strip()) == ["structure", "T", "largest", "spikes", "low freq."]
     rows = json.loads(cli(*command, "--format", "json").out)["detection"]
-    powers = [f"{row['power']:.0%}" for row in rows
-              if (row["structure"], row["centred"]) == ("independent", False)]  # fmt: skip
+    powers = [
+        f"{row['power']:.0%}"
+        for row in rows
+        if (row["structure"], row["centred"]) == ("independent", False)
+    ]
     line = next(line for line in table.splitlines() if line.startswith("independent  "))
     assert line.split()[1:] == powers[: len(line.split()) - 1]
 
@@ -117,7 +118,7 @@ def test_the_table_of_methods_shows_costs_if_the_method_exists(cli):
     assert "Coders" not in done.out
     assert cli("methods", "LoCA,GraLoRA", "printed line", "--K", 9, "--r", 2).out == done.out
     lines = cli("methods").out.partition("Coders, which analyze --bits compares")[2].splitlines()
-    (line,) = [one for one in lines if one.startswith("Delta-CoMe")]
+    (line,) = [text for text in lines if text.startswith("Delta-CoMe")]
     assert "arXiv:2406.08903" in line
 
 
@@ -135,7 +136,7 @@ def test_methods_have_their_costs_and_references(cli):
             "reference": method.reference,
         }
         assert rows[name].items() >= expected.items()
-    assert [one["name"] for one in document["coders"]] == list(CODERS)
+    assert [coder["name"] for coder in document["coders"]] == list(CODERS)
 
 
 def test_methods_say_the_rate_that_moves_a_matrix_as_far_as_lora(cli):

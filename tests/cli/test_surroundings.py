@@ -42,12 +42,12 @@ def line(name, folder=None):
 def results(folder):
     """Names and contents of the files of results."""
     suffixes = {".html", ".md", ".parquet", ".pdf", ".png", ".safetensors"}
-    found = (path for path in folder.rglob("*") if path.suffix in suffixes)
-    return {str(path.relative_to(folder)): content(path) for path in found}
+    paths = (path for path in folder.rglob("*") if path.suffix in suffixes)
+    return {str(path.relative_to(folder)): content(path) for path in paths}
 
 
 def content(path):
-    """What a file holds, as far as it is the same each time."""
+    """The content of a file, as far as it is the same each time."""
     if path.stem.lower() == "claims" or path.suffix == ".html":  # these hold times
         return None
     if path.suffix == ".safetensors":  # its header has any order
@@ -57,17 +57,17 @@ def content(path):
 
 def others_deep(*fast, without=()):
     """Every command, of which all but the first belong to the deep tier."""
-    others = [name for name in COMMANDS if name not in (*fast, *without)]
-    deep = (pytest.param(name, marks=pytest.mark.deep) for name in others)
+    remaining = [name for name in COMMANDS if name not in (*fast, *without)]
+    deep = (pytest.param(name, marks=pytest.mark.deep) for name in remaining)
     return pytest.mark.parametrize("name", [*fast, *deep])
 
 
 @others_deep("simulate", "extract")
-def test_paths_may_hold_spaces_and_letters_of_any_alphabet(cli, here, name):
+def test_paths_may_hold_spaces_and_letters_of_any_alphabet(cli, cwd, name):
     assert cli(*line(name), "--out", "plain").code == 0
-    done = cli(*line(name, here / "my modèle 模型"), "--out", "my results ä")
+    done = cli(*line(name, cwd / "my modèle 模型"), "--out", "my results ä")
     assert (done.code, done.err) == (0, "")
-    assert results(here / "my results ä").keys() == results(here / "plain").keys() > set()
+    assert results(cwd / "my results ä").keys() == results(cwd / "plain").keys() > set()
 
 
 # An ASCII locale that Python is kept from replacing by UTF-8, a home where no file can be made, and
@@ -79,57 +79,57 @@ BARE = {
 
 
 @others_deep("simulate")
-def test_neither_a_home_nor_a_locale_is_needed(cli, here, process, name):
+def test_neither_a_home_nor_a_locale_is_needed(cli, cwd, process, name):
     assert cli(*line(name), "--out", "at-home").code == 0
     done = process(*line(name), "--out", "a b", **BARE)
     assert done.code == 0, done.err
     assert "Traceback" not in done.err
-    assert results(here / "a b") == results(here / "at-home")
+    assert results(cwd / "a b") == results(cwd / "at-home")
 
 
 @others_deep("simulate")
-def test_two_runs_may_share_a_folder(cli, here, command, name):
+def test_two_runs_may_share_a_folder(cli, cwd, command, name):
     """Both finish, with the results of one, however their writes fall together."""
     assert cli(*line(name), "--out", "alone").code == 0
     words = [*command, *line(name), "--out", "shared"]
-    both = [subprocess.Popen(words, stderr=subprocess.PIPE, encoding="utf-8") for _ in range(2)]
-    said = [one.communicate()[1] for one in both]
-    assert [one.returncode for one in both] == [0, 0], said
-    assert results(here / "shared") == results(here / "alone")
-    assert not list((here / "shared").rglob("*.partial"))
+    runs = [subprocess.Popen(words, stderr=subprocess.PIPE, encoding="utf-8") for _ in range(2)]
+    said = [run.communicate()[1] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], said
+    assert results(cwd / "shared") == results(cwd / "alone")
+    assert not list((cwd / "shared").rglob("*.partial"))
 
 
 @others_deep("simulate", without=["verify"])
-def test_every_command_killed_again_and_again_ends_with_the_same_files(cli, here, killed, name):
+def test_every_command_killed_again_and_again_ends_with_the_same_files(cli, cwd, killed, name):
     assert cli(*line(name), "--out", "undisturbed").code == 0
     kills = [(number, "again") for number in (1, 2, 3, 5, 7, 9, 12, 15)]
-    found = killed([*kills, (0, "again")], *line(name))
-    assert_finished(here, "again", found, least=3)
+    outcome = killed([*kills, (0, "again")], *line(name))
+    assert_finished(cwd, "again", outcome, minimum=3)
 
 
-def assert_finished(here, folder, found, least):
+def assert_finished(cwd, folder, outcome, minimum):
     """After some kills it holds what it would have held undisturbed, and lost no point."""
-    assert found.codes.count(-signal.SIGKILL) >= least
-    assert found.codes[-1] == 0, found.err
-    assert "recomputed" not in found.err, "no half-written file stands under a point's name"
-    for before, after in itertools.pairwise(found.points):
+    assert outcome.codes.count(-signal.SIGKILL) >= minimum
+    assert outcome.codes[-1] == 0, outcome.err
+    assert "recomputed" not in outcome.err, "no half-written file stands under a point's name"
+    for before, after in itertools.pairwise(outcome.points):
         assert before <= after
-    assert results(here / folder) == results(here / "undisturbed")
+    assert results(cwd / folder) == results(cwd / "undisturbed")
 
 
 @pytest.mark.deep
-def test_a_run_killed_at_any_change_of_a_file_can_be_finished(cli, here, killed):
+def test_a_run_killed_at_any_change_of_a_file_can_be_finished(cli, cwd, killed):
     assert cli(*line("simulate"), "--out", "undisturbed").code == 0
     numbers = range(1, 41)
     kills = [(n, f"at-{number}") for number in numbers for n in (number, 0)]
-    found = killed(kills, *line("simulate"))
-    assert found.codes[1::2] == [0] * len(numbers), found.err
-    survived = found.codes[::2].index(0)
-    assert found.codes[::2] == [-signal.SIGKILL] * survived + [0] * (len(numbers) - survived)
+    outcome = killed(kills, *line("simulate"))
+    assert outcome.codes[1::2] == [0] * len(numbers), outcome.err
+    survived = outcome.codes[::2].index(0)
+    assert outcome.codes[::2] == [-signal.SIGKILL] * survived + [0] * (len(numbers) - survived)
     assert survived > 20
-    assert "recomputed" not in found.err
+    assert "recomputed" not in outcome.err
     for number in numbers:
-        assert results(here / f"at-{number}") == results(here / "undisturbed")
+        assert results(cwd / f"at-{number}") == results(cwd / "undisturbed")
 
 
 LARGE = ("simulate", "--K", "256", "--r", "4,8", "--methods", "R,D,F2", "--engine", "monte-carlo")
@@ -137,17 +137,17 @@ ENDLESS = 100_000
 
 
 @pytest.mark.deep
-def test_a_run_with_workers_killed_again_and_again_ends_with_the_same_bytes(cli, here, killed):
+def test_a_run_with_workers_killed_again_and_again_ends_with_the_same_bytes(cli, cwd, killed):
     command = (*LARGE, "--draws", 3000)
     assert cli(*command, "--jobs", 1, "--out", "undisturbed").code == 0
     moments = random.Random(2)
     kills = [(moments.randint(1, 60), "again") for _ in range(20)]
-    found = killed([*kills, (0, "again")], *command, "--jobs", 2)
-    assert_finished(here, "again", found, least=10)
+    outcome = killed([*kills, (0, "again")], *command, "--jobs", 2)
+    assert_finished(cwd, "again", outcome, minimum=10)
 
 
 @others_deep("simulate", "extract")
-def test_files_that_find_no_room_are_one_line_and_can_follow(cli, here, name):
+def test_files_that_find_no_room_are_one_line_and_can_follow(cli, cwd, name):
     """The system refuses every file above a size, as a full disk refuses all that do not fit."""
     # Imports leave files of their own, so they come first.
     assert cli(*line(name), "--out", "elsewhere").code == 0
@@ -160,21 +160,21 @@ def test_files_that_find_no_room_are_one_line_and_can_follow(cli, here, name):
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         failures += [done] if done.code else []
-        assert not list((here / "kept").rglob("*.partial"))
+        assert not list((cwd / "kept").rglob("*.partial"))
     assert failures
     for done in failures:
         assert (done.code, done.out) == (1, "")
         reason = re.escape(os.strerror(errno.EFBIG))
         assert re.fullmatch(rf"loca-theory: cannot write kept/[^\n]*{reason}[^\n]*\n", done.err)
     assert cli(*line(name), "--out", "kept").code == 0
-    assert results(here / "kept") == results(here / "elsewhere")
+    assert results(cwd / "kept") == results(cwd / "elsewhere")
 
 
-def test_results_of_another_version_stay_and_are_not_used(cli, here, monkeypatch):
+def test_results_of_another_version_stay_and_are_not_used(cli, cwd, monkeypatch):
     sweep = ("simulate", "--K", "16,20", "--r", 2, "--methods", "LoCA", "--engine", "monte-carlo")
     sweep = (*sweep, "--draws", 2, "--jobs", 1, "--format", "csv")
     first = cli(*sweep)
-    points = here / "loca-results" / "points"
+    points = cwd / "loca-results" / "points"
     files = {path: path.read_bytes() for path in points.iterdir()}
     assert "another version" not in first.err
     monkeypatch.setattr(ErrorCell, "packages", ("loca_theory.sweeps",))
@@ -193,14 +193,17 @@ HEEDING = "import signal; signal.signal(signal.SIGINT, signal.default_int_handle
 
 
 @pytest.fixture
-def endless(here, command, jobs):
+def endless(cwd, command, jobs):
     """A run without end, as the leader of a process group."""
     python, option, script = command
     words = (*LARGE, "--draws", str(ENDLESS), "--jobs", str(jobs), "--out", "results")
     process = subprocess.Popen(
         [python, option, HEEDING + script, *words],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", start_new_session=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        start_new_session=True,
+    )
     yield process
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
@@ -232,9 +235,9 @@ def wait_until(condition):
         pytest.param(2, signal.SIGTERM, False, 400, marks=pytest.mark.deep),
     ],
 )
-def test_an_interruption_is_one_line_and_the_rest_can_follow(here, endless, signum, to_all, after):
+def test_an_interruption_is_one_line_and_the_rest_can_follow(cwd, endless, signum, to_all, after):
     """A terminal and a scheduler send it to workers as well; none of them may add a word."""
-    wait_until(lambda: finished_points(here / "results") >= after or endless.poll() is not None)
+    wait_until(lambda: finished_points(cwd / "results") >= after or endless.poll() is not None)
     (os.killpg if to_all else os.kill)(endless.pid, signum)
     out, err = endless.communicate()
     assert (endless.returncode, out) == (130, ""), err
@@ -245,6 +248,6 @@ def test_an_interruption_is_one_line_and_the_rest_can_follow(here, endless, sign
     )
     assert said, err
     # The signal may come between the storing of a point and its counting.
-    assert finished_points(here / "results") - int(said[1]) in (0, 1)
+    assert finished_points(cwd / "results") - int(said[1]) in (0, 1)
     assert int(said[2]) == 3 * ENDLESS // 25
-    assert not (here / "results" / "simulate.parquet").exists()
+    assert not (cwd / "results" / "simulate.parquet").exists()

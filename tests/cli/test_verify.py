@@ -51,12 +51,12 @@ def with_ledger(tmp_path, monkeypatch):
     return write
 
 
-def stored(here, folder="loca-results"):
-    text = (here / folder / "claims.json").read_text(encoding="utf-8")
+def stored(cwd, folder="loca-results"):
+    text = (cwd / folder / "claims.json").read_text(encoding="utf-8")
     return json.loads(text)["claims"]
 
 
-def test_json_has_the_claims_and_csv_a_line_for_each(verify, here):
+def test_json_has_the_claims_and_csv_a_line_for_each(verify, cwd):
     done = verify("parseval.", "--quiet", "--format", "json")
     assert (done.code, done.err) == (0, "")
     document = json.loads(done.out)
@@ -64,8 +64,8 @@ def test_json_has_the_claims_and_csv_a_line_for_each(verify, here):
                              "family", "files", "manifest"}  # fmt: skip
     assert document["files"][:2] == ["loca-results/claims.json", "loca-results/CLAIMS.md"]
     names = ["parseval.factor", "parseval.factor-unnormalised", "parseval.unitary"]
-    assert [one["id"] for one in document["claims"]] == names
-    assert stored(here) == document["claims"]
+    assert [entry["id"] for entry in document["claims"]] == names
+    assert stored(cwd) == document["claims"]
     head, *lines = verify("parseval.", "--format", "csv").out.splitlines()
     assert head == (
         "id,verdict,observed,standard_error,low,high,expected,rule,n,seconds,tier,seed,"
@@ -74,12 +74,12 @@ def test_json_has_the_claims_and_csv_a_line_for_each(verify, here):
     assert [line.partition(",")[0] for line in lines] == names
 
 
-def test_one_claim_is_shown_with_its_details_and_files(verify, here):
-    done = verify("condition-u", "--out", here / "ledger")
+def test_one_claim_is_shown_with_its_details_and_files(verify, cwd):
+    done = verify("condition-u", "--out", cwd / "ledger")
     assert done.code == 0, done.err
     for text in ("condition-u", "supported under assumptions", "also assumed"):
         assert text in done.out
-    assert f"note: results are in {here / 'ledger'}: claims.json, CLAIMS.md, claims.p" in done.err
+    assert f"note: results are in {cwd / 'ledger'}: claims.json, CLAIMS.md, claims.p" in done.err
 
 
 def test_strict_exits_with_3_if_a_claim_is_not_supported(verify):
@@ -119,7 +119,7 @@ def store(names, *details):
     VerificationResult(manifest={}, ledger=ledger, claims=tuple(entries)).save("loca-results")
 
 
-def test_a_verdict_that_is_kept_against_this_run_is_said(cli, verify, here):
+def test_a_verdict_that_is_kept_against_this_run_is_said(cli, verify, cwd):
     store(["condition-u", "parseval.unitary"], Tier.DEFAULT, 0, (), "before")
     done = verify("condition-u", "theorem2.cosine-law")
     assert "supported under assumptions" in done.out
@@ -129,7 +129,7 @@ def test_a_verdict_that_is_kept_against_this_run_is_said(cli, verify, here):
     ) in done.err
     done = cli("verify", "condition-u", "parseval.unitary", "--jobs", "1")
     assert "keeps" not in done.err
-    assert not any(one["stale"] for one in stored(here))
+    assert not any(claim["stale"] for claim in stored(cwd))
 
 
 def test_seeds_that_disagree_are_said(verify):
@@ -141,33 +141,33 @@ def test_seeds_that_disagree_are_said(verify):
     assert "inconclusive (seeds disagree)" in verify("condition-u").out
 
 
-def forge(here, **changes):
+def forge(cwd, **changes):
     """Write a false result into claims.json by hand."""
-    path = here / "loca-results" / "claims.json"
+    path = cwd / "loca-results" / "claims.json"
     document = json.loads(path.read_text(encoding="utf-8"))
-    for one in document["claims"]:
-        one["estimates"][0] |= {"value": 7.0}
-        one |= {"verdict": "not supported", "observed": 7.0, **changes}
+    for row in document["claims"]:
+        row["estimates"][0] |= {"value": 7.0}
+        row |= {"verdict": "not supported", "observed": 7.0, **changes}
     path.write_text(json.dumps(document), encoding="utf-8")
 
 
 @pytest.mark.parametrize(
     "changes", [{}, {"tier": "deep"}, {"seed": 5}, {"tier": "deep", "version": "before"}], ids=str
 )
-def test_a_forged_result_does_not_outlive_a_run(verify, here, changes):
+def test_a_forged_result_does_not_outlive_a_run(verify, cwd, changes):
     names = ("condition-u", "parseval.unitary")
     verify(*names)
-    honest = stored(here)
+    honest = stored(cwd)
     said = "no observation is stored in loca-results/points for 2 earlier results: "
-    for again, what in (
+    for names_again, outcome in (
         (names[:1], "1 measured again and replaced, 1 kept until you verify them again\n"),
         (names, "2 measured again and replaced\n"),
     ):
-        forge(here, **changes)
-        done = verify(*again)
+        forge(cwd, **changes)
+        done = verify(*names_again)
         assert done.code == 0
-        assert (said + what in done.err) == bool(changes)
-        assert (stored(here) == honest) == (again == names or not changes)
+        assert (said + outcome in done.err) == bool(changes)
+        assert (stored(cwd) == honest) == (names_again == names or not changes)
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -184,8 +184,8 @@ def test_each_claim_has_a_line_and_below_it_its_quantity_and_its_rule(verify, mo
     ordered = [claim.id for listed in by_section(claims).values() for claim in listed]
     assert [line.split()[0] for line in starts] == ordered
     for claim in claims:
-        whole = rf"  {re.escape(claim.id)}  +{claim.expected_verdict}( \(erratum\))?(  |$)"
-        assert any(re.match(whole, line) for line in lines)
+        pattern = rf"  {re.escape(claim.id)}  +{claim.expected_verdict}( \(erratum\))?(  |$)"
+        assert any(re.match(pattern, line) for line in lines)
         assert f" {claim.quantity}: " in text
     rule = load_ledger().find(["condition-u"])[0].rule
     assert f"; supported if {rule.in_words(0)} " in text
@@ -206,7 +206,7 @@ def test_the_whole_ledger_leads_with_the_doubtful_claims(verify, with_ledger, mo
     assert after.startswith("  lemma  not supported\n")
 
 
-def test_an_erratum_and_a_claim_on_the_package_are_told_apart(verify, with_ledger, here):
+def test_an_erratum_and_a_claim_on_the_package_are_told_apart(verify, with_ledger, cwd):
     erratum = LEDGER.replace('"supported"', '"not supported"') + 'role = "erratum"\n'
     with_ledger(erratum + LEDGER.replace('"mine"', '"ours"') + 'subject = "package"\n')
     done = verify()
@@ -225,7 +225,7 @@ def test_a_claim_without_its_table_prints_the_command_that_decides_it(verify):
     assert f'; in Python, decide it with verify("{name}", results="loca-results")' in done.out
 
 
-def test_a_mistake_in_a_check_is_one_line_and_what_was_decided_is_kept(verify, here, monkeypatch):
+def test_a_mistake_in_a_check_is_one_line_and_what_was_decided_is_kept(verify, cwd, monkeypatch):
     def wrong(*, first):
         return {}["key"]
 
@@ -237,25 +237,25 @@ def test_a_mistake_in_a_check_is_one_line_and_what_was_decided_is_kept(verify, h
         "'key'; --debug shows where. Fix the check, or name other claims, whose finished "
         "observations are stored\n"
     )
-    assert len(list((here / "loca-results" / "points").glob("*.json"))) == 1
+    assert len(list((cwd / "loca-results" / "points").glob("*.json"))) == 1
     done = verify("condition-u", "--debug")
     assert "in wrong\n" in done.err
     assert "KeyError: 'key'\n" in done.err
 
 
-def test_killed_in_between_it_goes_on_where_it_was(verify, here, killed):
+def test_killed_in_between_it_goes_on_where_it_was(verify, cwd, killed):
     names = ("parseval.", "condition-u")
     assert verify(*names, "--out", "undisturbed").code == 0
-    found = killed([(10, "killed-once")], "verify", *names, *QUICK)
-    assert found.codes == [-signal.SIGKILL]
-    assert 1 <= len(found.points[0]) <= 3
-    folder = here / "killed-once"
+    outcome = killed([(10, "killed-once")], "verify", *names, *QUICK)
+    assert outcome.codes == [-signal.SIGKILL]
+    assert 1 <= len(outcome.points[0]) <= 3
+    folder = cwd / "killed-once"
     assert not (folder / "claims.json").exists()
-    before = {name: (folder / "points" / name).stat().st_mtime_ns for name in found.points[0]}
+    before = {name: (folder / "points" / name).stat().st_mtime_ns for name in outcome.points[0]}
     assert verify(*names, "--out", "killed-once").code == 0
     assert all((folder / "points" / name).stat().st_mtime_ns == t for name, t in before.items())
-    one, two = (stored(here, name) for name in ("undisturbed", "killed-once"))
-    assert [{**x, "seconds": 0} for x in one] == [{**x, "seconds": 0} for x in two]
+    first, second = (stored(cwd, name) for name in ("undisturbed", "killed-once"))
+    assert [{**x, "seconds": 0} for x in first] == [{**x, "seconds": 0} for x in second]
 
 
 def test_ctrl_c_counts_claims(verify, monkeypatch):
@@ -269,18 +269,18 @@ def test_ctrl_c_counts_claims(verify, monkeypatch):
     assert done.err == f"loca-theory: {said}\n"
 
 
-def test_the_ledger_is_listed_without_work(cli, here):
+def test_the_ledger_is_listed_without_work(cli, cwd):
     done = cli("verify", "--list", "tv.")
     assert done.code == 0
     assert "tv.as-printed.size" in done.out
-    assert list(here.iterdir()) == []
+    assert list(cwd.iterdir()) == []
     assert len(json.loads(cli("verify", "--list", "--format", "json").out)["claims"]) > 50
 
 
-def test_a_page_of_someone_else_is_not_replaced(verify, here):
-    (here / "CLAIMS.md").write_text("# What we claim from the insurance", encoding="utf-8")
+def test_a_page_of_someone_else_is_not_replaced(verify, cwd):
+    (cwd / "CLAIMS.md").write_text("# What we claim from the insurance", encoding="utf-8")
     done = verify("parseval.unitary", "--out", ".")
     assert (done.code, done.out) == (1, "")
     said = "CLAIMS.md was not written by verify; move it away, or choose another folder"
     assert done.err == f"loca-theory: {said}\n"
-    assert [path.name for path in here.iterdir()] == ["CLAIMS.md"]
+    assert [path.name for path in cwd.iterdir()] == ["CLAIMS.md"]

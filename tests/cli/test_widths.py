@@ -12,7 +12,7 @@ WIDTHS = [40, 80, 120]
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """Make stdout and stderr a terminal of so many columns."""
+    """Make stdout and stderr a terminal of a given width."""
 
     def make(width):
         monkeypatch.setattr(Console, "is_terminal", True)
@@ -50,14 +50,14 @@ def numbers(text, pattern):
 def test_every_number_of_a_table_is_there_at_every_width(cli, terminal, name):
     words, pattern = COMMANDS[name]
     arguments = (*words.split(), "--jobs", 1, "--quiet")
-    whole = numbers(cli(name, *arguments).out, pattern)
-    assert whole
+    expected = numbers(cli(name, *arguments).out, pattern)
+    assert expected
     for width in WIDTHS:
         terminal(width)
         shown = plain(cli(name, *arguments).out)
         assert "…" not in shown
         assert max(map(len, shown.splitlines())) <= width
-        assert numbers(shown, pattern) == whole
+        assert numbers(shown, pattern) == expected
 
 
 @pytest.mark.parametrize("width", WIDTHS)

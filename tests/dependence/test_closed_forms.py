@@ -44,15 +44,15 @@ def test_losses_with_a_shared_mean_match_their_simulation(structure, p, q, rho):
     (prediction,) = predictions([Budget(p, q, r)])
     for method, slack in (("LoCA", 0.0), ("LoRA", 5 / (p * q))):
         mean, error = simulated.losses(method)
-        # D is exact; what the spiked model leaves out of R is of the next order.
+        # D is exact; R lacks terms of the next order in the spiked model.
         gap = mean[0] - prediction.error(STRUCTURES[structure], method, rho)
         assert abs(gap) < Z * error[0] + slack
 
 
 def test_predictions_start_from_exact_losses_at_independence():
-    one, three = predictions([Budget(30, 20, 1), Budget(30, 20, 3)])
-    assert one.loss == pytest.approx(exact_error("LoRA", Budget(30, 20, 1)), abs=1e-13)
-    assert one.loss_without == 1.0
+    smallest, three = predictions([Budget(30, 20, 1), Budget(30, 20, 3)])
+    assert smallest.loss == pytest.approx(exact_error("LoRA", Budget(30, 20, 1)), abs=1e-13)
+    assert smallest.loss_without == 1.0
     assert three.loss == pytest.approx(exact_error("LoRA", Budget(30, 20, 3)), abs=1e-13)
     assert three.loss_without == pytest.approx(exact_error("LoRA", Budget(29, 19, 2)), abs=1e-13)
     for name in ("shared-mean", "equicorrelated"):

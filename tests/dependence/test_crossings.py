@@ -14,9 +14,9 @@ def search(*gaps, error=1e-3, grid=GRID):
     """The crossings of functions of the value, and how often any was evaluated."""
     calls = []
 
-    def at(wanted):
-        calls.extend(wanted)
-        return [(gaps[i](value), error) for i, value in wanted]
+    def at(points):
+        calls.extend(points)
+        return [(gaps[i](value), error) for i, value in points]
 
     grids = [(grid, [(gap(value), error) for value in grid]) for gap in gaps]
     return find_crossings(grids, at), calls
@@ -25,20 +25,20 @@ def search(*gaps, error=1e-3, grid=GRID):
 @settings(deadline=None, derandomize=True)
 @given(st.floats(0.01, 0.99), st.floats(0.05, 20.0), st.floats(1e-6, 0.01))
 def test_the_root_is_found_to_a_part_of_its_error(root, slope, error):
-    (found,), _ = search(lambda x: slope * np.expm1(root - x), error=error)
+    (crossing,), _ = search(lambda x: slope * np.expm1(root - x), error=error)
     local = error / slope
-    assert found.crossing == pytest.approx(root, abs=0.2 * local + 1e-8)
-    assert found.low < found.crossing < found.high
+    assert crossing.crossing == pytest.approx(root, abs=0.2 * local + 1e-8)
+    assert crossing.low < crossing.crossing < crossing.high
     half = 1.959964 * local
     # The slope is that of the chord over the bracket, at most 1/10 wide.
-    assert found.high - found.crossing == pytest.approx(half, rel=0.15)
+    assert crossing.high - crossing.crossing == pytest.approx(half, rel=0.15)
 
 
 def test_searches_go_forward_together_and_keep_apart():
     roots = (0.05, 0.37, 0.371, 0.93)
-    found, calls = search(*(lambda x, r=r: r - x**1.5 for r in roots))
+    crossings, calls = search(*(lambda x, r=r: r - x**1.5 for r in roots))
     expected = [root ** (2 / 3) for root in roots]
-    assert [one.crossing for one in found] == pytest.approx(expected, abs=1e-3)
+    assert [crossing.crossing for crossing in crossings] == pytest.approx(expected, abs=1e-3)
     assert len(set(calls)) <= 8 * len(roots)
 
 
@@ -52,12 +52,12 @@ NONE = {
 
 @pytest.mark.parametrize("gap", NONE.values(), ids=NONE)
 def test_no_crossing_is_a_result(gap):
-    (found,), calls = search(gap)
-    assert (found.crossing, found.low, found.high, calls) == (None, None, None, [])
+    (crossing,), calls = search(gap)
+    assert (crossing.crossing, crossing.low, crossing.high, calls) == (None, None, None, [])
 
 
 def test_the_first_of_several_is_reported_and_one_on_the_grid_needs_nothing_more():
-    (found,), _ = search(lambda x: np.cos(9 * x))
-    assert found.crossing == pytest.approx(np.pi / 18, abs=1e-3)
-    (found,), _ = search(lambda x: 0.5 - x, grid=(0.0, 0.5, 1.0))
-    assert found.crossing == 0.5
+    (crossing,), _ = search(lambda x: np.cos(9 * x))
+    assert crossing.crossing == pytest.approx(np.pi / 18, abs=1e-3)
+    (crossing,), _ = search(lambda x: 0.5 - x, grid=(0.0, 0.5, 1.0))
+    assert crossing.crossing == 0.5

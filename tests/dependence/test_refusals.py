@@ -1,4 +1,4 @@
-"""What the package's functions refuse: every call, and what it says."""
+"""Calls that the package's functions refuse, each with its message."""
 
 import re
 from dataclasses import dataclass

@@ -33,10 +33,10 @@ def test_covariance_is_the_stated_one(name, p, q):
     tolerance = 100 * p * q * np.finfo(float).eps
     structure = STRUCTURES[name]
     for rho in (0.0, 0.3, 0.9, -0.05):
-        own = 1.0 if name == "shared-mean" else 1 - rho
-        expected = own * np.eye(p * q) + rho
-        found = covariance(structure, p, q, rho)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
+        variance = 1.0 if name == "shared-mean" else 1 - rho
+        expected = variance * np.eye(p * q) + rho
+        measured = covariance(structure, p, q, rho)
+        np.testing.assert_allclose(measured, expected, rtol=0, atol=tolerance)
         assert structure.energy(p, q, rho) == pytest.approx(np.trace(expected), rel=1e-14)
 
 
@@ -74,8 +74,8 @@ def test_a_separable_covariance_is_that_of_its_factors(case):
     structure, value, between_rows, between_columns = case
     a, b = entrywise(4, between_rows), entrywise(6, between_columns)
     tolerance = 100 * 24 * np.finfo(float).eps
-    found = *structure.factors(4, 6, value), covariance(structure, 4, 6, value)
-    for got, expected in zip(found, (a, b, np.kron(a, b)), strict=True):
+    matrices = *structure.factors(4, 6, value), covariance(structure, 4, 6, value)
+    for got, expected in zip(matrices, (a, b, np.kron(a, b)), strict=True):
         np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance)
     assert structure.energy(4, 6, value) == pytest.approx(np.trace(a) * np.trace(b), rel=1e-14)
 
@@ -92,8 +92,8 @@ def test_power_law_has_the_stated_spectrum_in_some_orthonormal_directions():
     variances = np.arange(1, q + 1) ** -exponent
     tall = STRUCTURES["power-law"].family(50, q, np.random.default_rng(3))
     half = np.linalg.lstsq(tall(0.0), tall(exponent), rcond=None)[0]
-    found = np.sort(np.linalg.eigvals(half).real)[::-1]
-    np.testing.assert_allclose(found, np.sqrt(variances / variances.mean()), rtol=1e-10)
+    values = np.sort(np.linalg.eigvals(half).real)[::-1]
+    np.testing.assert_allclose(values, np.sqrt(variances / variances.mean()), rtol=1e-10)
 
 
 @pytest.mark.parametrize("spikes", [1, 3])
@@ -109,14 +109,14 @@ def test_spike_is_orthonormal_directions_of_the_stated_energy(spikes):
     assert spiked(spikes).energy(p, q, fraction) == pytest.approx(energy + p * q, rel=1e-12)
 
 
-@pytest.mark.parametrize("made", [*STRUCTURES.values(), ar1(-1e-7), blocks(2), spiked(3)])
-def test_a_structure_travels_to_workers(made):
-    assert pickle.loads(pickle.dumps(made)) == made
+@pytest.mark.parametrize("structure", [*STRUCTURES.values(), ar1(-1e-7), blocks(2), spiked(3)])
+def test_a_structure_travels_to_workers(structure):
+    assert pickle.loads(pickle.dumps(structure)) == structure
 
 
 @pytest.mark.parametrize("name", list(STRUCTURES))
 def test_values_share_their_random_numbers(name):
-    one = STRUCTURES[name].family(6, 5, np.random.default_rng(1))
-    two = STRUCTURES[name].family(6, 5, np.random.default_rng(1))
-    np.testing.assert_array_equal(one(0.2), two(0.2))
-    assert np.corrcoef(one(0.0).ravel(), one(0.01).ravel())[0, 1] > 0.9
+    first = STRUCTURES[name].family(6, 5, np.random.default_rng(1))
+    second = STRUCTURES[name].family(6, 5, np.random.default_rng(1))
+    np.testing.assert_array_equal(first(0.2), second(0.2))
+    assert np.corrcoef(first(0.0).ravel(), first(0.01).ravel())[0, 1] > 0.9

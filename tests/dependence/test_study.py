@@ -1,4 +1,4 @@
-"""What a study refuses, and what holds of its tables."""
+"""Studies that are refused, and properties of their tables."""
 
 import json
 
@@ -29,10 +29,10 @@ class RandomRows(Method):
     name, title = "rows", "rows at random"
 
     def approximate(self, matrix, budget, rng=None):
-        found = torch.zeros_like(matrix)
+        rows_alone = torch.zeros_like(matrix)
         rows = rng.permutation(budget.p)[: budget.numbers // budget.q]
-        found[rows] = matrix[rows]
-        return found
+        rows_alone[rows] = matrix[rows]
+        return rows_alone
 
 
 def tables(result):
@@ -62,9 +62,11 @@ def test_one_call_is_the_study_with_plain_arguments_and_comes_back_as_it_was_sav
 def test_where_one_side_wins_throughout_the_tables_say_which():
     grids = {"fraction": (0.6, 0.7), "rho": (0.0, 0.1)}
     result = correlate(24, ranks=2, structures=("spiked", "ar1"), **grids, **SMALL, runner=ALONE)
-    found = {(row.structure, row.protocol): (row.crossing, row.finding) for row in result.crossings}
-    assert found["spiked", "same-draw"] == (None, "LoRA throughout")
-    assert found["ar1", "same-draw"] == (None, "LoCA throughout")
+    crossings = {
+        (row.structure, row.protocol): (row.crossing, row.finding) for row in result.crossings
+    }
+    assert crossings["spiked", "same-draw"] == (None, "LoRA throughout")
+    assert crossings["ar1", "same-draw"] == (None, "LoCA throughout")
 
 
 def test_the_size_of_each_test_is_at_most_its_level():
@@ -99,7 +101,7 @@ def test_centring_needs_no_second_transform():
 
 def test_each_method_loses_what_its_approximation_does():
     """Shared decompositions and transforms, against one approximation of each draw."""
-    own = Selection("cosines", basis=Cosine())
+    cosines = Selection("cosines", basis=Cosine())
     names = (
         "LoRA",
         "random Fourier",
@@ -110,13 +112,13 @@ def test_each_method_loses_what_its_approximation_does():
         "random DCT",
         "DoRA",
     )
-    losses = evaluate(cell(3, (*find_methods(names), own))).losses
+    losses = evaluate(cell(3, (*find_methods(names), cosines))).losses
     assert set(losses) == {*names, "cosines"}
     assert losses["cosines"] == losses["LoCA"]
     budget, energy = Budget(9, 16, 2), STRUCTURES["ar1"].energy(9, 16, 0.3)
     for name in ("LoRA", "Fourier pairs", "Fourier", "LoCA", "entries", "DoRA"):
         rests = [w - approximate(w, name, budget).numpy() for w in map(drawn, range(3))]
-        mean = np.mean([np.square(rest).sum() for rest in rests]) / energy
+        mean = np.mean([np.square(residual).sum() for residual in rests]) / energy
         assert losses[name].mean == pytest.approx([mean], rel=1e-9), name
 
 
@@ -138,9 +140,9 @@ def test_methods_that_are_named_stand_beside_the_two_compared():
         under = [row.method for row in result.rows if row.protocol == protocol]
         assert list(dict.fromkeys(under)) == names
     assert (result.crossings, result.detection) == (usual.crossings, usual.detection)
-    known = set(usual.rows)
+    usual_rows = set(usual.rows)
     assert all(
-        row in known for row in result.rows if row.method in ("LoRA", "LoCA", "printed line")
+        row in usual_rows for row in result.rows if row.method in ("LoRA", "LoCA", "printed line")
     )
     assert all(
         row.error == exact_error(row.method, Budget(12, 12, row.r)) and row.draws is None
@@ -162,10 +164,10 @@ def test_a_method_of_the_users_own_has_rows_and_a_line():
         12, ranks=1, methods=[RandomRows(), half], structures="power-law",
         exponent=(0.0, 1.0), draws=50, runner=ALONE,
     )  # fmt: skip
-    mine = {(row.method, row.protocol): row for row in result.rows}
-    own = {key for key in mine if key[0] in ("rows", "half")}
-    assert own == {("rows", SAME), ("half", IID)}
-    assert mine["half", IID].error == 0.5
+    by_method = {(row.method, row.protocol): row for row in result.rows}
+    users = {key for key in by_method if key[0] in ("rows", "half")}
+    assert users == {("rows", SAME), ("half", IID)}
+    assert by_method["half", IID].error == 0.5
     # Random rows retain their fraction on average, 2 of 12: five standard errors.
     for row in (row for row in result.rows if row.method == "rows"):
         assert abs(row.error - 10 / 12) < 5 * row.standard_error
@@ -179,10 +181,10 @@ def test_a_method_of_the_users_own_has_rows_and_a_line():
 
 
 def test_a_definition_that_nobody_can_tell_from_another_is_not_stored():
-    own = RandomRows()
-    assert cell(2, (own,)).is_storable
-    own.anything = lambda: 0  # cannot be pickled
-    assert not cell(2, (own,)).is_storable
+    users = RandomRows()
+    assert cell(2, (users,)).is_storable
+    users.anything = lambda: 0  # cannot be pickled
+    assert not cell(2, (users,)).is_storable
 
 
 # --- structures of the user's own -----------------------------------------------------------
@@ -210,9 +212,9 @@ def test_a_structure_of_the_users_own_is_itself_on_workers(monkeypatch):
     monkeypatch.setattr(RankOne, "__module__", "__main__")  # workers do not find this file
     for name in ("rank-one", "ar1"):
         monkeypatch.setattr(RankOne, "name", name)
-        found = Runner(jobs=2).run(cells(RankOne()), evaluate, is_long=True)
-        assert found == ALONE.run(cells(RankOne()), evaluate)
-        losses = [one.losses["LoRA"].mean[0] for one in found]
+        blocks = Runner(jobs=2).run(cells(RankOne()), evaluate, is_long=True)
+        assert blocks == ALONE.run(cells(RankOne()), evaluate)
+        losses = [block.losses["LoRA"].mean[0] for block in blocks]
         # Rounding errors of a decomposition of 64 entries.
         assert losses == pytest.approx([0] * 3, abs=64 * np.finfo(float).eps)
 
@@ -221,18 +223,18 @@ def test_a_structure_of_the_users_own_has_rows_crossings_and_a_picture():
     options = {"rho": (0.0, 0.9), **SMALL, "runner": ALONE}
     result = correlate(12, ranks=1, structures=["ar1", RankOne], **options)
     assert {row.structure for row in result.rows} == {"ar1", "rank-one"}
-    found = {(row.structure, row.protocol): row.finding for row in result.crossings}
-    assert found["rank-one", SAME] == "crossing"
+    findings = {(row.structure, row.protocol): row.finding for row in result.crossings}
+    assert findings["rank-one", SAME] == "crossing"
     assert plot(result, "rank-one").caption
 
 
 def test_a_structure_of_the_users_own_is_stored_by_its_definition():
-    own, other = RankOne(), RankOne()
+    plain, other = RankOne(), RankOne()
     other.strength = 2
-    (first, second, again) = (cells(one)[0].key() for one in (own, other, RankOne()))
-    assert first == again != second
+    first, second, repeated = (cells(kind)[0].key() for kind in (plain, other, RankOne()))
+    assert first == repeated != second
     other.strength = lambda: 2  # cannot be pickled
-    assert [cells(one)[0].is_storable for one in (own, other)] == [True, False]
+    assert [cells(structure)[0].is_storable for structure in (plain, other)] == [True, False]
 
 
 @pytest.mark.parametrize("matrix", [np.ones((3, 3)), np.full((8, 8), np.nan), None])

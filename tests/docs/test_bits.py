@@ -21,14 +21,14 @@ def cells(row):
 
 @pytest.mark.parametrize("name", CODERS)
 def test_errors_of_independent_entries_are_those_of_the_coder(name):
-    found = [CODERS[name].expected((768, 768), bits) for bits in BITS]
-    for bits, one, cell in zip(BITS, found, cells(name), strict=False):
+    coded = [CODERS[name].expected((768, 768), bits) for bits in BITS]
+    for bits, code, cell in zip(BITS, coded, cells(name), strict=False):
         # Schemes of one or of whole bits are printed once, or at whole bits.
-        is_printed = one is not None and (bits == 1 or one.bits > bits - 0.1)
-        assert cell == (f"{one.error:.4f}" if is_printed else "")
+        is_printed = code is not None and (bits == 1 or code.bits > bits - 0.1)
+        assert cell == (f"{code.error:.4f}" if is_printed else "")
 
 
 def test_what_a_rank_allows_is_the_bound():
     ranks = [int(rank) for rank in cells("rank, equal singular values")]
-    found = [spectral_bound(np.ones(rank), (10**6, 10**6), 1.0) * 4 for rank in ranks]
-    assert [f"{one:.3f}" for one in found] == cells("G, large matrices")
+    bounds = [spectral_bound(np.ones(rank), (10**6, 10**6), 1.0) * 4 for rank in ranks]
+    assert [f"{bound:.3f}" for bound in bounds] == cells("G, large matrices")

@@ -14,13 +14,13 @@ def each_page_that_runs(*, shell):
     """Pages with blocks that are run; of Python at least, or of any kind."""
 
     def runs(page):
-        return any(one.reason is None and (shell or not one.is_shell) for one in blocks(page))
+        return any(block.reason is None and (shell or not block.is_shell) for block in blocks(page))
 
     return pytest.mark.parametrize("page", list(filter(runs, PAGES)), ids=name)
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def cwd(tmp_path, monkeypatch):
     """An empty folder for the files of a page."""
     monkeypatch.chdir(tmp_path)
 
@@ -32,7 +32,7 @@ trains = pytest.mark.filterwarnings(
 
 @trains
 @each_page_that_runs(shell=False)
-def test_the_python_of_a_page_runs(page, here):
+def test_the_python_of_a_page_runs(page, cwd):
     """Each command of a page takes seconds to start, its Python does not."""
     for block in blocks(page):
         if block.reason is None and not block.is_shell:
@@ -42,31 +42,31 @@ def test_the_python_of_a_page_runs(page, here):
 @pytest.mark.deep
 @trains
 @each_page_that_runs(shell=True)
-def test_the_blocks_of_a_page_run_one_after_the_other(page, here):
+def test_the_blocks_of_a_page_run_one_after_the_other(page, cwd):
     for block in blocks(page):
         if block.reason is None:
             block.example.evaluate()
 
 
 def test_every_command_of_the_pages_can_be_parsed():
-    found = set()
-    for command, *arguments in (one for page in PAGES for one in commands(page)):
-        found.add(command)
+    used = set()
+    for command, *arguments in (line for page in PAGES for line in commands(page)):
+        used.add(command)
         if command != "--version":
             group.get_command(click.Context(group), command).make_context(command, arguments)
-    assert found >= set(group.list_commands(click.Context(group)))
+    assert used >= set(group.list_commands(click.Context(group)))
 
 
 @each_page
 def test_no_block_escapes(page):
     """Sybil finds as many blocks as CommonMark has, and each has a language that is known."""
-    languages = [one.info.strip() for one in tokens(page) if one.type == "fence"]
-    unknown = {one for one in languages if one not in (*RUN, *SHOWN) and not one.startswith("{")}
+    languages = [token.info.strip() for token in tokens(page) if token.type == "fence"]
+    unknown = {text for text in languages if text not in (*RUN, *SHOWN) and text[:1] != "{"}
     assert not unknown
-    assert not [one.content for one in tokens(page) if one.type == "code_block"]
-    found = {block.example.line for block in blocks(page)}
-    runnable = [one.map for one in tokens(page) if one.type == "fence" and one.info in RUN]
-    assert not [start + 1 for start, end in runnable if found.isdisjoint(range(start, end + 1))]
+    assert not [token.content for token in tokens(page) if token.type == "code_block"]
+    lines = {block.example.line for block in blocks(page)}
+    runnable = [token.map for token in tokens(page) if token.type == "fence" and token.info in RUN]
+    assert not [start + 1 for start, end in runnable if lines.isdisjoint(range(start, end + 1))]
 
 
 def test_every_reason_is_used():

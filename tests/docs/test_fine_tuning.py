@@ -42,7 +42,7 @@ def kind_of(task):
 def bounds_by_draws(differences, tasks, level):
     """Student's bounds of the mean with the cluster-robust standard error over draws."""
     mean = np.mean(differences)
-    sums = pd.Series(differences - mean).groupby([str(draw_of(one)) for one in tasks]).sum()
+    sums = pd.Series(differences - mean).groupby([str(draw_of(task)) for task in tasks]).sum()
     count = len(sums)
     error = np.sqrt(count / (count - 1) * np.square(sums).sum()) / len(tasks)
     width = t.isf(level, count - 1) * error
@@ -50,7 +50,7 @@ def bounds_by_draws(differences, tasks, level):
 
 
 def numbers(text):
-    return [float(one.replace("−", "-")) for one in re.findall(r"−?\d+\.\d+", text)]
+    return [float(number.replace("−", "-")) for number in re.findall(r"−?\d+\.\d+", text)]
 
 
 @pytest.mark.parametrize(("title", "name"), ROWS.items())
@@ -81,16 +81,17 @@ def test_the_loss_by_images_and_texts_is_the_stored_one(page, verdicts):
     tasks, differences = list(row["task_names"]), np.array(row["task_differences"])
     expected = []
     for images in (True, False):
-        mine = [i for i, task in enumerate(tasks) if (kind_of(task) in ABOUT_IMAGES) == images]
-        bounds = bounds_by_draws(differences[mine], [tasks[i] for i in mine], 0.05 / 3)
-        expected += [differences[mine].mean(), *bounds]
+        chosen = [i for i, task in enumerate(tasks) if (kind_of(task) in ABOUT_IMAGES) == images]
+        bounds = bounds_by_draws(differences[chosen], [tasks[i] for i in chosen], 0.05 / 3)
+        expected += [differences[chosen].mean(), *bounds]
     (line,) = re.findall(r"shown on images only\*\*: (.*?) on texts", page, re.DOTALL)
     assert numbers(line) == pytest.approx(expected, abs=0.0501)
 
 
 def test_the_table_of_the_pretrained_model_is_that_of_the_stored_runs(page):
-    runs = [one for one in stored(ROOT / "figures" / "pretrained").values()
-            if one["setting"] == "main"]  # fmt: skip
+    runs = [
+        run for run in stored(ROOT / "figures" / "pretrained").values() if run["setting"] == "main"
+    ]
     methods = ["loca", "loca-reselect", "lora", "fourierft", "full", "linear-probing"]
     of_v1 = analysis.gains(runs, ["loca-v1"])["loca-v1"]
     table = analysis.compare(runs, methods).T[methods]

@@ -40,7 +40,7 @@ def test_no_page_sends_its_reader_to_the_site_for_a_table():
 def test_every_column_of_every_result_is_described(generated):
     tables = {
         f"## `{result.command}`: `{name}`": row
-        for result in (getattr(loca, one) for one in loca.__all__)
+        for result in (getattr(loca, name) for name in loca.__all__)
         if isinstance(result, type) and issubclass(result, loca.Result)
         if result not in (loca.Result, loca.VerificationResult)
         for name, row in result._tables().items()
@@ -54,11 +54,11 @@ def test_every_column_of_every_result_is_described(generated):
 
 
 def test_every_method_every_family_and_every_coder_is_listed(generated):
-    listed, others = "\n".join(generated.methods()).split("## Families")
-    families, coders = others.split("## Coders")
-    found = re.findall(r"^\| ([^|]+?)(?: \(`(.+)`\))? \| [^|-]", listed, re.MULTILINE)
-    assert [name for name, _ in found[1:]] == list(METHODS)
-    assert [letter for _, letter in found[1:] if letter] == list(LETTERS)
+    listed, families_and_coders = "\n".join(generated.methods()).split("## Families")
+    families, coders = families_and_coders.split("## Coders")
+    names = re.findall(r"^\| ([^|]+?)(?: \(`(.+)`\))? \| [^|-]", listed, re.MULTILINE)
+    assert [name for name, _ in names[1:]] == list(METHODS)
+    assert [letter for _, letter in names[1:] if letter] == list(LETTERS)
     for method in METHODS.values():
         assert re.search(rf"^\| (.+, )?{method.name}(,.+)? \| \S", families, re.MULTILINE)
     for name in CODERS:
@@ -66,8 +66,8 @@ def test_every_method_every_family_and_every_coder_is_listed(generated):
 
 
 def test_every_type_of_adapter_is_listed_once(generated):
-    found = re.findall(r"`([A-Z_0-9]+)`", "\n".join(generated.adapters()))
-    assert sorted(found) == sorted([*KNOWN, *REFUSED])
+    types = re.findall(r"`([A-Z_0-9]+)`", "\n".join(generated.adapters()))
+    assert sorted(types) == sorted([*KNOWN, *REFUSED])
 
 
 def test_every_check_is_listed_and_every_module_of_checks_documented(generated):

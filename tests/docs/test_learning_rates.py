@@ -98,7 +98,7 @@ def test_sentences_are_those_of_the_runs(published, table, tables):
     several = fitted[fitted["task"] == "MetaMathQA"].groupby("peft_type")["lr"].nunique()
     models = tables["models"].set_index(["task", "outcome", "model"])
     type_alone = models.loc[("MetaMathQA", "train_loss", "the mean of its type")]
-    known = fitted.loc[fitted["task"] == "MetaMathQA", "expected_error"].notna().sum()
+    known_count = fitted.loc[fitted["task"] == "MetaMathQA", "expected_error"].notna().sum()
     for sentence in (
         f"{len(fitted)} of {len(published)} runs are fitted, {text} of text and {images} of images",
         "All eight LoRA runs on text have one rate, 1e-4",
@@ -112,7 +112,7 @@ def test_sentences_are_those_of_the_runs(published, table, tables):
             f"first step is {wave['frobenius'] / fourier['frobenius']:.0f} times FourierFT's, and "
             f"its loss {wave['train_loss']:.2f} against {fourier['train_loss']:.2f}"
         ),
-        f"is known for {known} text runs only",
+        f"is known for {known_count} text runs only",
         f"half of one is {half.iloc[0]:.2f}",
         f"a standard deviation of {losses.std():.2f}",
         f"Predictions of {predictions['date'].iloc[0]}",

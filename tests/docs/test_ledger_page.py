@@ -23,8 +23,8 @@ def ledger():
 
 def rows(text):
     """The rows of the table, by the ids of their claims."""
-    found = re.findall(r"<tr data-.*?</tr>", text, re.DOTALL)
-    return {re.search(r"index} !(.*)", row)[1]: row for row in found}
+    table_rows = re.findall(r"<tr data-.*?</tr>", text, re.DOTALL)
+    return {re.search(r"index} !(.*)", row)[1]: row for row in table_rows}
 
 
 def test_every_claim_is_a_row_with_an_anchor(ledger):
@@ -35,11 +35,11 @@ def test_every_claim_is_a_row_with_an_anchor(ledger):
 
 
 def test_a_row_shows_the_statement_and_unfolds_the_rest(ledger):
-    found = rows(ledger.page(LEDGER, {}))
+    shown = rows(ledger.page(LEDGER, {}))
     for claim in CLAIMS:
-        summary, rest = found[claim.id].split("</summary>")
+        summary, unfolded = shown[claim.id].split("</summary>")
         assert unescape(summary).endswith(f"<details>\n<summary>{claim.statement}")
-        inside, cells = rest.split("</details>")
+        inside, cells = unfolded.split("</details>")
         for text in (claim.passage, claim.kind, claim.command, claim.rule.in_words()):
             assert f">{text}<" in unescape(inside)
         for text in (*claim.assumptions, *claim.added, claim.expected, claim.note):
@@ -47,9 +47,9 @@ def test_a_row_shows_the_statement_and_unfolds_the_rest(ledger):
         assert f"{{py:func}}`{claim.check} <" in inside
         assert f">{claim.expected_verdict}<" in cells
     linked = '<a href="#low-rank-sum">low-rank.sum</a> is meant'
-    assert linked in found["low-rank.sum-as-printed"]
-    assert "<dt>Refuted if</dt><dd>The law is that of the bound M1" in found["f2.law"]
-    assert "changed 2026-11-22: The bounds M1 and M2" in found["f2.law"]
+    assert linked in shown["low-rank.sum-as-printed"]
+    assert "<dt>Refuted if</dt><dd>The law is that of the bound M1" in shown["f2.law"]
+    assert "changed 2026-11-22: The bounds M1 and M2" in shown["f2.law"]
 
 
 def test_without_a_run_the_expected_verdicts_stand_there(ledger, tmp_path):
@@ -61,14 +61,14 @@ def test_without_a_run_the_expected_verdicts_stand_there(ledger, tmp_path):
 
 
 def entry(name, **changed):
-    """What a run stores of a claim."""
-    claim = {one.id: one for one in CLAIMS}[name]
+    """A stored claim of a run."""
+    claim = {claim.id: claim for claim in CLAIMS}[name]
     estimate = {"name": "", "value": 0.25, "standard_error": 0.0, "n": 16, "successes": None,
                 "bounds": None}  # fmt: skip
-    found = {"id": name, "definition": claim.definition, "estimates": [estimate], "remark": "",
+    fields = {"id": name, "definition": claim.definition, "estimates": [estimate], "remark": "",
              "designed": "", "seconds": 1.0, "data": [], "tier": "deep", "seed": 0,
              "version": "?"}  # fmt: skip
-    return {**found, **changed}
+    return {**fields, **changed}
 
 
 def written(folder, *entries):

@@ -20,11 +20,11 @@ def targets(page):
 @cache
 def anchors(page):
     """Of headings, in the form that GitHub gives them; of claims too, which the build adds."""
-    found = {"".join(letter for letter in text.lower().replace(" ", "-") if letter.isalnum()
+    names = {"".join(letter for letter in text.lower().replace(" ", "-") if letter.isalnum()
                      or letter in "-_") for text in headings(page)}  # fmt: skip
     if page == DOCS / "ledger.md":
-        found |= {claim.id.replace(".", "-") for claim in load_ledger().claims}
-    return found
+        names |= {claim.id.replace(".", "-") for claim in load_ledger().claims}
+    return names
 
 
 def headings(page):

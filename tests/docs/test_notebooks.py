@@ -9,9 +9,9 @@ from .pages import DOCS
 
 (PATH,) = sorted((DOCS / "notebooks").glob("*.ipynb"))
 LARGEST = 400_000
-CELLS = [one for one in json.loads(PATH.read_text(encoding="utf-8"))["cells"]
-         if one["cell_type"] == "code"]  # fmt: skip
-OUTPUTS = [one for cell in CELLS for one in cell["outputs"]]
+NOTEBOOK = json.loads(PATH.read_text(encoding="utf-8"))
+CELLS = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
+OUTPUTS = [output for cell in CELLS for output in cell["outputs"]]
 
 
 def text(parts):
@@ -22,8 +22,8 @@ def printed(cells):
     """What each cell of code prints and returns, as text."""
     return [
         "".join(
-            text(one["text"] if one["output_type"] == "stream" else one["data"]["text/plain"])
-            for one in cell["outputs"]
+            text(part["text"] if part["output_type"] == "stream" else part["data"]["text/plain"])
+            for part in cell["outputs"]
         )
         for cell in cells
         if cell["cell_type"] == "code"
@@ -33,15 +33,16 @@ def printed(cells):
 def test_it_was_run_once_from_top_to_bottom_without_an_error():
     assert [cell["execution_count"] for cell in CELLS] == list(range(1, len(CELLS) + 1))
     kinds = {"stream", "execute_result", "display_data"}
-    assert {one["output_type"] for one in OUTPUTS} <= kinds
-    assert not [one for one in OUTPUTS if one.get("name") == "stderr"]
+    assert {output["output_type"] for output in OUTPUTS} <= kinds
+    assert not [output for output in OUTPUTS if output.get("name") == "stderr"]
 
 
 def test_it_is_small_and_its_pictures_are_pictures():
     assert PATH.stat().st_size < LARGEST
-    found = [one["data"]["image/png"] for one in OUTPUTS if "image/png" in one.get("data", {})]
-    assert found
-    assert all(base64.b64decode(text(one)).startswith(b"\x89PNG") for one in found)
+    shown = [output.get("data", {}) for output in OUTPUTS]
+    pictures = [formats["image/png"] for formats in shown if "image/png" in formats]
+    assert pictures
+    assert all(base64.b64decode(text(picture)).startswith(b"\x89PNG") for picture in pictures)
 
 
 @pytest.mark.deep

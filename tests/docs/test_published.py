@@ -57,9 +57,9 @@ def test_how_far_the_singular_values_are_off():
     is_change = (TABLE["role"] == "increment") & TABLE["study"].str.startswith("mhc")
     worst = errors[is_change & (TABLE["concentration"] <= 1.2)].max()
     assert f"(in one LSTM they are {worst:.0f} points off)" in words("docs/published.md")
-    others = errors[(TABLE["role"] != "bfloat16") & (TABLE["unevenness"] > UNEVEN)].max()
+    elsewhere = errors[(TABLE["role"] != "bfloat16") & (TABLE["unevenness"] > UNEVEN)].max()
     theory = words("docs/theory/any-basis.md")
-    assert f"elsewhere it was [up to {others:.0f} points off]" in theory
+    assert f"elsewhere it was [up to {elsewhere:.0f} points off]" in theory
     assert errors[TABLE["unevenness"] <= UNEVEN].max() < 5
     assert "predicted what LoCA retains to 5 points of energy" in theory
 
@@ -108,11 +108,12 @@ def test_how_often_cosines_gain_more_than_a_random_transform():
 
 def test_which_coder_leaves_least_follows_the_best_adapter():
     best = STEPS.query("accounting == 'paper'").set_index(["study", "pair", "name"])["best"]
-    least = BITS.query("bits == 1").set_index(["study", "pair", "name"])
-    least = least.groupby(level=[0, 1, 2]).apply(lambda rows: rows.loc[rows["error"].eq(
-        rows["error"].min()), "method"].iloc[0])  # fmt: skip
-    of_lora = least[best[best == "LoRA"].index] == "Delta-CoMe"
-    of_entries = least[best[best == "entries"].index] != "Delta-CoMe"
+    best_coder = BITS.query("bits == 1").set_index(["study", "pair", "name"])
+    best_coder = best_coder.groupby(level=[0, 1, 2]).apply(
+        lambda rows: rows.loc[rows["error"].eq(rows["error"].min()), "method"].iloc[0]
+    )
+    of_lora = best_coder[best[best == "LoRA"].index] == "Delta-CoMe"
+    of_entries = best_coder[best[best == "entries"].index] != "Delta-CoMe"
     said = f"singular vectors leave the least in {of_lora.sum()} of {len(of_lora)} matrices; where "
     said += f"plain entries do, a coder of single numbers in {of_entries.sum()} of "
     assert said + f"{len(of_entries)}." in " ".join(CODERS.split())
@@ -121,12 +122,12 @@ def test_which_coder_leaves_least_follows_the_best_adapter():
 def test_what_a_coded_classifier_answers_is_in_the_stored_table():
     table = pd.read_parquet(ROOT / "figures" / "minilm" / "coded.parquet").set_index("method")
     uncoded, rank = table.loc["linear layers"], table.loc["Delta-DCT by rank"]
-    rest = table[table["bits"].notna()].drop("Delta-DCT by rank")
+    coded = table[table["bits"].notna()].drop("Delta-DCT by rank")
     text = " ".join(CODERS.split())
     assert f"{uncoded['accuracy']:.1%} right uncoded" in text
-    assert (rest["accuracy"].min(), rest["accuracy"].max()) == (0.7825, 0.795)
+    assert (coded["accuracy"].min(), coded["accuracy"].max()) == (0.7825, 0.795)
     assert f"{rank['accuracy'].mean():.0%} with Delta-DCT by rank." in text
-    same = rest.drop("Delta-CoMe")["agreement"]
+    same = coded.drop("Delta-CoMe")["agreement"]
     said = f"for {uncoded['agreement']:.1%} of the texts uncoded, "
     said += f"{table.loc['Delta-CoMe', 'agreement']:.1%} with singular vectors, "
     said += f"{rank['agreement'].mean():.0%} with Delta-DCT by rank, "

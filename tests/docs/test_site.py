@@ -29,7 +29,7 @@ needs_browser = pytest.mark.skipif(
 
 
 class Html(HTMLParser):
-    """What a page refers to, and what can be referred to in it."""
+    """The references of a page, and its targets."""
 
     def __init__(self, text):
         super().__init__()
@@ -136,7 +136,7 @@ def test_the_ledger_is_filtered_and_an_anchor_unfolds_its_claim(ledger):
         assert ledger.run(COUNT).startswith(f"{ledger.run(SHOWN)} of ")
     ledger.run("document.querySelector('.overview [data-role=erratum]').click()")
     assert ledger.run(SHOWN) == sum(claim.role == "erratum" for claim in claims)
-    # The claim is no erratum, so the filter hides it.
+    # The claim is not an erratum, so the filter hides it.
     row = "document.getElementById('theorem1-small-k').closest('tr')"
     assert ledger.run(f"{row}.hidden")
     ledger.run("location.hash = 'theorem1-small-k'")
@@ -179,11 +179,11 @@ def test_without_scripts_the_ledger_is_a_table_without_filters(ledger, site):
 @pytest.mark.deep
 def test_every_public_name_is_documented(site):
     inventory = InventoryFile.loads((site / "objects.inv").read_bytes(), uri="").data
-    documented = {one for kind in inventory if kind.startswith("py:") for one in inventory[kind]}
+    documented = {name for kind in inventory if kind.startswith("py:") for name in inventory[kind]}
     public = {
-        f"loca_theory.{package}.{one}"
+        f"loca_theory.{package}.{name}"
         for package in PACKAGES
-        for one in import_module(f"loca_theory.{package}").__all__
+        for name in import_module(f"loca_theory.{package}").__all__
     }
     assert public <= documented
     # The front door's names are documented there, or with the package that they come from.
@@ -192,7 +192,7 @@ def test_every_public_name_is_documented(site):
 
 
 def test_every_package_is_in_the_reference():
-    """Folders that offer names, but for the command line, which has a page of its own."""
+    """Folders that offer names; the command line has another page."""
     folder = ROOT / "loca_theory"
-    found = {one.parent.name for one in folder.glob("*/__init__.py")}
-    assert found - {"cli"} == set(PACKAGES)
+    folders = {path.parent.name for path in folder.glob("*/__init__.py")}
+    assert folders - {"cli"} == set(PACKAGES)

@@ -27,17 +27,17 @@ def lines():
     table = stored("adapters")
     for merge, rows in table.groupby("merge", sort=False):
         for group, (low, high) in GROUPS.items():
-            some = rows[(rows["unknowns"] > low) & (rows["unknowns"] <= high)]
-            if some.empty:
+            part = rows[(rows["unknowns"] > low) & (rows["unknowns"] <= high)]
+            if part.empty:
                 continue
-            claimed = some[some["found_rank"].notna()]
+            claimed = part[part["found_rank"].notna()]
             right = claimed[claimed["found_rank"] == claimed["rank"]]
             ratio = (claimed["error"] / claimed["error_svd"]).median()
             error = f"1/{1 / ratio:.0f}" if len(claimed) else ""
             same = f"{claimed['identical'].mean():.2%}" if len(claimed) else ""
             svd = f"{claimed['identical_svd'].mean():.1%}" if len(claimed) else ""
             yield (
-                f"| {merge} | {group} | {len(some)} | {len(right)} | {len(claimed) - len(right)} "
+                f"| {merge} | {group} | {len(part)} | {len(right)} | {len(claimed) - len(right)} "
                 f"| {error} | {same} | {svd} |"
             )
 
@@ -63,13 +63,13 @@ def test_the_answer_is_that_of_the_stored_rows():
     rows = rows[rows["unknowns"] <= 0.5]
     right = int((rows["found_rank"] == rows["rank"]).sum())
     assert f"in {right:,} of {len(rows):,} layers" in WORDS
-    found = rows[rows["found_rank"].notna()]
-    ratio = (found["error"] / found["error_svd"]).median()
+    with_rank = rows[rows["found_rank"].notna()]
+    ratio = (with_rank["error"] / with_rank["error_svd"]).median()
     assert f"with 1/{1 / ratio:.0f} of the error of a truncated SVD in the median" in WORDS
-    others = pd.concat([stored("negatives"), stored("published")])
-    others = others[others["name"].notna()]
-    claimed = int(others["form"].notna().sum())
-    assert f"claimed of {claimed or 'none'} of {len(others):,} changes" in WORDS
+    all_others = pd.concat([stored("negatives"), stored("published")])
+    all_others = all_others[all_others["name"].notna()]
+    claimed = int(all_others["form"].notna().sum())
+    assert f"claimed of {claimed or 'none'} of {len(all_others):,} changes" in WORDS
     condition = rows["condition"]
     said = f"from {condition.min():.1f} to {condition.max():.0f}, with a median of "
     assert f"{said}{condition.median():.1f}" in WORDS
@@ -78,8 +78,8 @@ def test_the_answer_is_that_of_the_stored_rows():
 def test_where_it_fails_is_what_the_stored_rows_say():
     rows = stored("adapters")
     rows = rows[rows["unknowns"] <= 0.5]
-    found = rows[rows["found_rank"].notna()]
-    wrong = found[found["found_rank"] != found["rank"]]
+    with_rank = rows[rows["found_rank"].notna()]
+    wrong = with_rank[with_rank["found_rank"] != with_rank["rank"]]
     assert f"All {len(wrong)} wrong ranks but two, 17 for 16," in WORDS
     small = wrong[wrong["rank"] != 32]
     assert list(zip(small["rank"], small["found_rank"], strict=True)) == [(16, 17)] * 2
@@ -88,12 +88,12 @@ def test_where_it_fails_is_what_the_stored_rows_say():
     twice = large["recipe"] == "rounded twice"
     near, far = large.loc[~twice, "found_rank"], large.loc[twice, "found_rank"]
     ends = [f"{part.min():.0f} to {part.max():.0f}" for part in (near, far)]
-    least, low, high = (
+    smallest, low, high = (
         large.loc[~twice, "identical"].min(),
         large.loc[twice, "identical"].min(),
         large.loc[twice, "identical"].max(),
     )
-    said = f"{(~twice).sum()} are {ends[0]}, of which a merge gives at least {least:.1%}"
+    said = f"{(~twice).sum()} are {ends[0]}, of which a merge gives at least {smallest:.1%}"
     assert said in WORDS
     said = (
         f"{twice.sum()} are {ends[1]} as `rounded twice`, of which it gives {low:.0%} to {high:.0%}"
@@ -117,19 +117,19 @@ def rounded_adapters():
 def test_sentences_on_extract_are_those_of_the_stored_rows():
     published, right, other = rounded_adapters()
     best = published.loc[published["gain"].idxmax()]
-    least, most = published["gain"].min(), published["gain"].max()
+    low, high = published["gain"].min(), published["gain"].max()
     before, after = best["retained_nearest"], best["retained"]
     lora = published[(published["method"] == "lora") & (published["format"] == "bfloat16")]
     means = lora.groupby(["study", lora["scale"].round(3)])["gain"].mean()
     few = right[right["unknowns"] <= 0.25]
-    missed = (1 - few["retained"]) / (1 - few["retained_nearest"])
+    lost = (1 - few["retained"]) / (1 - few["retained_nearest"])
     assert tuple(best[["study", "format", "scale"]]) == ("rxnfp-10k", "bfloat16", 0.01)
     assert published.loc[published["method"] == "loca", "gain"].max() == 0
     for sentence in (
         f"Of {len(published):,} adapters {(published['steps'] > 0).sum()} are moved.",
         (
-            f"The largest loss of retained energy is {-100 * least:.2f} points; the largest gain "
-            f"is {100 * most:.1f} points"
+            f"The largest loss of retained energy is {-100 * low:.2f} points; the largest gain "
+            f"is {100 * high:.1f} points"
         ),
         (
             f"where {best['changed']:.0%} of the entries changed: {before:.1%} of the change "
@@ -140,7 +140,7 @@ def test_sentences_on_extract_are_those_of_the_stored_rows():
             f"{100 * means['rxnfp-10k', 0.01]:.1f} points for the second BERT at 1/100"
         ),
         (
-            f"falls to {missed.median():.1%} of before in the median, to {missed.max():.0%} at "
+            f"falls to {lost.median():.1%} of before in the median, to {lost.max():.0%} at "
             f"worst ({len(few)} adapters"
         ),
         f"retain {100 * other['gain'].min():.0f} to {100 * other['gain'].max():.0f} points more",

@@ -104,8 +104,8 @@ def data(name, folder):
                       "cartoonized_image": picture(i + 9)} for i in range(4)],
         "e2e": [{"meaning_representation": f"name[{m}]", "human_reference": f"{m} is {word}"}
                 for m in ("ab", "cd") for word in ("good", "bad")],
-        "instruct": [{"instruction": "say a", "input": one, "output": "a"}
-                     for one in ("", "b", "c")],
+        "instruct": [{"instruction": "say a", "input": context, "output": "a"}
+                     for context in ("", "b", "c")],
     }  # fmt: skip
     if name in rows:
         return write(folder, train=rows[name], test=rows[name])

@@ -23,9 +23,9 @@ COMMANDS = ("study", "complexity", "everything")
 
 def invoke(name, *arguments):
     """Run a command; ``study NAME`` is two words."""
-    name, *more = name.split()
+    name, *subcommand = name.split()
     command = importlib.import_module(f"experiments.{name}").main
-    return CliRunner().invoke(command, [*more, *(str(one) for one in arguments)])
+    return CliRunner().invoke(command, [*subcommand, *(str(argument) for argument in arguments)])
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -44,12 +44,12 @@ def test_a_claims_command_writes_its_tables_where_they_are_looked_for(command, t
     """To its last --out or, without one, below the folder that verify searches."""
     last = command.rpartition(" && ")[2].split()
     is_analysis = last[:2] == ["loca-theory", "analyze"]
-    assert {one.startswith("analyze-") for one in tables} == {is_analysis}
+    assert {table.startswith("analyze-") for table in tables} == {is_analysis}
     if "--out" not in last:
         assert not is_analysis
         is_package = find_spec(last[2]).submodule_search_locations is not None
         module = importlib.import_module(f"{last[2]}.__main__" if is_package else last[2])
-        (option,) = (one for one in module.main.params if one.name == "out")
+        (option,) = (option for option in module.main.params if option.name == "out")
         assert Path(option.default).parts[0] == "loca-results"
 
 
@@ -82,13 +82,13 @@ def test_errors_are_one_line(name, arguments, code, error, tmp_path, monkeypatch
 def test_which_methods_and_tasks_are_run(session):
     """Methods for other tasks are left out; without a task there are all small ones."""
     names = ("lora", "adalora", "full")
-    found = {task: [one.method for one in configurations(session, task, names)]
-             for task in ("digits", "text")}  # fmt: skip
-    assert found == {"digits": ["lora", "full"], "text": list(names)}
+    tasks = ("digits", "text")
+    methods_run = {t: [run.method for run in configurations(session, t, names)] for t in tasks}
+    assert methods_run == {"digits": ["lora", "full"], "text": list(names)}
     assert tasks_of(session, "text") == ["text"]
     assert tasks_of(session, None) == ["digits", "docstrings", "generation"]  # it is a quick one
-    whole = dataclasses.replace(session, quick=False)
-    assert tasks_of(whole, None) == [name for name in task_names() if name != "text"]
+    full_session = dataclasses.replace(session, quick=False)
+    assert tasks_of(full_session, None) == [name for name in task_names() if name != "text"]
 
 
 def test_everything_runs_one_command_after_the_other(session, monkeypatch):
@@ -98,12 +98,12 @@ def test_everything_runs_one_command_after_the_other(session, monkeypatch):
         signature = inspect.signature(module.run_in)
         monkeypatch.setattr(
             module, "run_in",
-            lambda *given, name=name, kept=signature: seen.append((name, kept.bind(*given))),
+            lambda *values, name=name, taken=signature: seen.append((name, taken.bind(*values))),
         )  # fmt: skip
     everything.run_in(session)
-    asked = [" ".join((name, *one.args[1:])) for name, one in seen]
-    assert asked == [*everything.MAIN, *everything.FURTHER]
-    assert all(one.args[0] is session for _, one in seen)
+    commands = [" ".join((name, *call.args[1:])) for name, call in seen]
+    assert commands == [*everything.MAIN, *everything.FURTHER]
+    assert all(call.args[0] is session for _, call in seen)
 
 
 def test_a_missing_package_is_one_line(session, monkeypatch):
@@ -117,8 +117,8 @@ def test_a_missing_package_is_one_line(session, monkeypatch):
 def test_a_quick_comparison_leaves_tables_of_real_ones_alone(session):
     real = session.out / "comparison-digits-lora-full.parquet"
     real.write_text("real")
-    given = ("--quick", "--out", session.out, "--task", "digits", "-j", 1, "--device", "cpu")
-    result = invoke("study comparison", *given, "--methods", "lora,full")
+    arguments = ("--quick", "--out", session.out, "--task", "digits", "-j", 1, "--device", "cpu")
+    result = invoke("study comparison", *arguments, "--methods", "lora,full")
     assert result.exit_code == 0, result.output
     assert "differences are from LoRA" in result.output
     assert real.read_text() == "real"
@@ -126,18 +126,21 @@ def test_a_quick_comparison_leaves_tables_of_real_ones_alone(session):
     for table in ("", "-summary", "-curves"):
         assert f"comparison-digits-lora-full{table}.parquet" in names
     real.unlink()
-    result = invoke("study comparison", *given, "--methods", "lora", "--r", 100)
+    result = invoke("study comparison", *arguments, "--methods", "lora", "--r", 100)
     assert result.exit_code == 2
     assert "choose 1 to 64" in result.output
 
 
 def test_complexity_keeps_the_rows_of_forms_that_are_gone(tmp_path, monkeypatch):
-    rows = [{"rival": one, "steps_per_s": 1.0, "of_lora": 1.0, "peak_mib": 1.0}
-            for one in ("LoRA", "LoCA", "LoCA sparse")]  # fmt: skip
-    found = []
-    monkeypatch.setattr("benchmarks.layer.measure", lambda *_: rows[: 2 if found else 3])
+    rows = [
+        {"rival": rival, "steps_per_s": 1.0, "of_lora": 1.0, "peak_mib": 1.0}
+        for rival in ("LoRA", "LoCA", "LoCA sparse")
+    ]
+    stored_rivals = []
+    monkeypatch.setattr("benchmarks.layer.measure", lambda *_: rows[: 2 if stored_rivals else 3])
     for _ in range(2):
         result = invoke("complexity", "--quick", "--out", tmp_path)
         assert result.exit_code == 0, result.output
-        found.append(pd.read_parquet(tmp_path / "quick" / "complexity.parquet")["rival"].tolist())
-    assert found == [["LoRA", "LoCA", "LoCA sparse"]] * 2
+        table = pd.read_parquet(tmp_path / "quick" / "complexity.parquet")
+        stored_rivals.append(table["rival"].tolist())
+    assert stored_rivals == [["LoRA", "LoCA", "LoCA sparse"]] * 2

@@ -38,21 +38,21 @@ def test_a_design_can_be_run_in_the_hours_that_there_are(path):
     fixed = read_design(path)
     assert fixed.cost() == (COSTS[path.stem][0], pytest.approx(COSTS[path.stem][1]))
     assert fixed.cost()[1] <= fixed.file["cost"]["hours"] == 30
-    names = [one.name for one in fixed.comparisons]
+    names = [comparison.name for comparison in fixed.comparisons]
     assert len(set(names)) == len(names)
-    for one in fixed.comparisons:
-        assert one.family in fixed.file["families"]
-        assert one.kind in ("greater", "equivalent", "not-worse")
-        assert one.measure in ("accuracy", "loss")
-        assert one.margin >= 0.5
-        assert not {*one.method} & {*one.over}
+    for comparison in fixed.comparisons:
+        assert comparison.family in fixed.file["families"]
+        assert comparison.kind in ("greater", "equivalent", "not-worse")
+        assert comparison.measure in ("accuracy", "loss")
+        assert comparison.margin >= 0.5
+        assert not {*comparison.method} & {*comparison.over}
     for task, arm in fixed.arms():
         assert settings(task)
         assert find_method(arm.method)
 
 
 def test_the_settings_compared_are_those_that_are_run(fixed):
-    arms = {arm for one in fixed.comparisons for arm in (*one.method, *one.over) if arm.setting}
+    arms = {arm for pair in fixed.comparisons for arm in (*pair.method, *pair.over) if arm.setting}
     assert {arm.setting for arm in arms} == {"scaling", "alternating", "location_rate"}
     study = studies()["sensitivity"]
     for arm in arms:
@@ -61,10 +61,10 @@ def test_the_settings_compared_are_those_that_are_run(fixed):
 
 
 def test_what_is_decided_are_empirical_claims_of_the_ledger(fixed):
-    kinds = {one.id: one.kind for one in load_ledger().claims}
-    decided = [claim for one in fixed.comparisons for claim in one.claims]
+    kinds = {claim.id: claim.kind for claim in load_ledger().claims}
+    decided = [claim for comparison in fixed.comparisons for claim in comparison.claims]
     assert len(decided) == len(set(decided)) == 11
-    for claim in (*decided, *(one["claim"] for one in fixed.file["undecided"])):
+    for claim in (*decided, *(undecided["claim"] for undecided in fixed.file["undecided"])):
         assert kinds[claim] == "empirical"
 
 
@@ -110,11 +110,11 @@ def test_tables_that_disagree_or_lack_a_column_are_refused(runs, tmp_path):
 def invoke(fixed, monkeypatch):
     """The command on two comparisons of the first design, each in a family of its own."""
     first, other = fixed.comparisons[0], fixed.comparisons[7]
-    families = {one.family: fixed.file["families"][one.family] for one in (first, other)}
+    families = {name: fixed.file["families"][name] for name in (first.family, other.family)}
     small = replace(fixed, comparisons=(first, other), file={**fixed.file, "families": families})
     monkeypatch.setattr(command, "DESIGNS", (DESIGN,))
     monkeypatch.setattr(command, "read_design", lambda *_: small)
-    return lambda *arguments: CliRunner().invoke(command.main, [str(one) for one in arguments])
+    return lambda *arguments: CliRunner().invoke(command.main, [*map(str, arguments)])
 
 
 def test_the_command_prints_the_plan(invoke, fixed):

@@ -38,10 +38,10 @@ def row_of(trial):
 @pytest.fixture(scope="module")
 def rows(design):
     """All runs, phase by phase, with scores that fall with the distance from the best rate."""
-    found = {}
-    while trials := phases.next_trials(found, design):
-        found |= {trial: row_of(trial) for trial in trials}
-    return found
+    rows_by_trial = {}
+    while trials := phases.next_trials(rows_by_trial, design):
+        rows_by_trial |= {trial: row_of(trial) for trial in trials}
+    return rows_by_trial
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +65,12 @@ def test_the_tasks_that_count_are_those_of_the_largest_gaps():
 
 def test_the_runs_are_as_many_as_the_design_says():
     """LoRA's 72 that tune, 39 of each other method; LoRA's runs are the same by all rules."""
-    found = {}
-    while trials := phases.next_trials(found):
-        found |= {trial: row_of(trial) for trial in trials}
-    tunes = [trial for trial in found if trial.tunes]
+    rows_by_trial = {}
+    while trials := phases.next_trials(rows_by_trial):
+        rows_by_trial |= {trial: row_of(trial) for trial in trials}
+    tunes = [trial for trial in rows_by_trial if trial.tunes]
     assert len(tunes) == 72 + 5 * 39 == 267
-    assert len(found) - len(tunes) == 8 * 4 * (1 + 4 * 3 + 2) == 480
+    assert len(rows_by_trial) - len(tunes) == 8 * 4 * (1 + 4 * 3 + 2) == 480
 
 
 def test_the_head_is_tuned_with_lora_and_the_best_rates_win(by_rule):
@@ -140,9 +140,11 @@ def made_up(scale, gain=0.0, noise=0.05):
     return {
         rule: 80 + factor * effects[..., :count] + add + noise * rng.normal(size=(4, 8, count))
         for rule, factor, add, count in (
-            (ONE_RATE, 1, 0, 5), (ONE_STEP, scale, 0, 6), (TUNED, scale, gain, 6),
+            (ONE_RATE, 1, 0, 5),
+            (ONE_STEP, scale, 0, 6),
+            (TUNED, scale, gain, 6),
         )
-    }  # fmt: skip
+    }
 
 
 def test_the_ratio_by_loops(design):
@@ -165,8 +167,8 @@ def test_the_ratio_by_loops(design):
     ("scale", "noise", "shows"), [(0.5, 0.05, "less"), (2, 0.05, "more"), (1, 3, "not shown")]
 )
 def test_what_the_ratio_shows(scale, noise, shows, design):
-    found = analysis.result(made_up(scale, noise=noise), design)
-    assert found.loc["spread at one step / at one rate", "shows"] == shows
+    result = analysis.result(made_up(scale, noise=noise), design)
+    assert result.loc["spread at one step / at one rate", "shows"] == shows
 
 
 @pytest.mark.parametrize(
@@ -174,8 +176,8 @@ def test_what_the_ratio_shows(scale, noise, shows, design):
     [(0.2, 0.05, "equivalent within a margin"), (3, 0.05, "tuning gains"), (0.5, 9, "not shown")],
 )
 def test_what_tuning_is_worth(gain, noise, shows, design):
-    found = analysis.result(made_up(0.5, gain, noise), design)
-    row = found.loc["points of tuning beyond one step"]
+    result = analysis.result(made_up(0.5, gain, noise), design)
+    row = result.loc["points of tuning beyond one step"]
     assert row["shows"] == shows
     if noise < 1:
         assert row["value"] == pytest.approx(gain, abs=0.05)

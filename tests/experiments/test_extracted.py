@@ -26,13 +26,13 @@ def loaded():
 def test_signs_and_a_scale_are_added_to_the_layers_that_changed(loaded):
     base = loaded("base")
     delta = (loaded("tuned")[0].weight - base[0].weight).detach()
-    found = list(coded_models(loaded, (0.5, 1.0), ("BitDelta",)))
-    assert [known["transform"] for known, _ in found] == ["none", "dct", "random"]
-    assert {known["bits"] for known, _ in found} == {1.0}  # there is no half a sign
-    (known, model), *_ = found
+    coded = list(coded_models(loaded, (0.5, 1.0), ("BitDelta",)))
+    assert [fields["transform"] for fields, _ in coded] == ["none", "dct", "random"]
+    assert {fields["bits"] for fields, _ in coded} == {1.0}  # half a sign does not exist
+    (fields, model), *_ = coded
     added = (model[0].weight - base[0].weight).detach()
     torch.testing.assert_close(added, delta.sign() * delta.abs().mean(), atol=1e-6, rtol=1e-4)
-    assert known["retained"] == pytest.approx(
+    assert fields["retained"] == pytest.approx(
         1 - float((added - delta).square().sum() / delta.square().sum()), abs=1e-5
     )
     assert torch.equal(model[1].weight, base[1].weight)
@@ -67,11 +67,11 @@ class Echo(torch.nn.Module):
 def tokens(texts, **_):
     """Each digit is a token."""
     longest = max(map(len, texts))
-    ids = torch.tensor([[int(one) for one in text.ljust(longest, "0")] for text in texts])
+    ids = torch.tensor([[int(digit) for digit in text.ljust(longest, "0")] for text in texts])
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
 def test_answers_are_in_the_order_of_the_texts():
-    firsts = [int(one) for one in torch.randint(10, (70,), generator=torch.manual_seed(1))]
+    firsts = [int(first) for first in torch.randint(10, (70,), generator=torch.manual_seed(1))]
     texts = [(str(first) + "1" * (7 * i % 50), first) for i, first in enumerate(firsts)]
     assert answers(Echo(), tokens, texts).tolist() == firsts

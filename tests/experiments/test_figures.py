@@ -30,12 +30,12 @@ TRIED = re.search(r"^matplotlib==(.+)$", (ROOT / "constraints.txt").read_text(),
 @pytest.mark.parametrize("label", LABELS)
 def test_the_stored_pictures_are_what_the_code_draws_of_the_stored_tables(label, tmp_path):
     figure(label, STORED, tmp_path)
-    found, expected = (
+    drawn_image, expected = (
         imread(path) for folder in (tmp_path, STORED) for path in folder.rglob(f"{label}.png")
     )
-    assert found.shape == expected.shape
+    assert drawn_image.shape == expected.shape
     # Another processor may round the edge of a line otherwise.
-    assert (np.abs(found - expected).max(axis=-1) > 0.1).sum() <= 10
+    assert (np.abs(drawn_image - expected).max(axis=-1) > 0.1).sum() <= 10
 
 
 def stored(name):
@@ -60,14 +60,14 @@ def bar_ends(container):
 def test_sensitivity_is_relative_to_the_task_and_has_intervals_over_tasks():
     table = stored("sensitivity-summary")
     axis = shown(drawn(draw_sensitivity, table))[0]
-    mine = table[table["setting"] == "scaling"]
-    mine = mine.pivot_table(index="task", columns="value", values="mean")
-    relative = 100 * mine.sub(mine.mean(axis=1), axis=0)
+    scores = table[table["setting"] == "scaling"]
+    scores = scores.pivot_table(index="task", columns="value", values="mean")
+    relative = 100 * scores.sub(scores.mean(axis=1), axis=0)
     (container,) = axis.containers
     assert list(container[0].get_ydata()) == pytest.approx(list(relative.mean()))
     half = t.ppf(0.975, 5) * sem(relative.iloc[:, 0])
     assert np.ptp(bar_ends(container)[0]) == pytest.approx(2 * half)
-    means = mine.mean()
+    means = scores.mean()
     best, worst = means.idxmax(), means.idxmin()
     points = 100 * (means[best] - means[worst])
     assert axis.get_title("left") == f"best at {best:g}: {points:.1f} points above {worst:g}"

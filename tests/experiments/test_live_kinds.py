@@ -86,9 +86,9 @@ def test_the_runs_of_the_diagnosis_are_a_factorial():
     assert {*stored} <= {*trials}
     assert len({*trials}) == len(trials) == 52
     assert all(trial.setting == "diagnosis" and trial.tunes for trial in trials)
-    kept = [trial for trial in trials if trial.location_rate == 1e-12]
-    assert {trial.method for trial in kept} == {"loca"}
-    assert {(trial.task, trial.head_rate) for trial in kept} == {
+    fixed = [trial for trial in trials if trial.location_rate == 1e-12]
+    assert {trial.method for trial in fixed} == {"loca"}
+    assert {(trial.task, trial.head_rate) for trial in fixed} == {
         *product(DIAGNOSIS["factorial"], DIAGNOSIS["head_rates"])
     }
 
@@ -116,13 +116,13 @@ def test_halving_keeps_the_better_half_of_each_rung(method, expected, seed):
     assert sizes == expected
 
     def mean(rates, seeds):
-        mine = [
+        chosen = [
             row
             for t, row in rows.items()
             if Rates(t.rate, t.head_rate, t.location_rate) == rates and t.seed in seeds
         ]
-        assert len(mine) == 3 * len(seeds)
-        return np.mean([0.3 if row["metric"] is None else row["metric"] for row in mine])
+        assert len(chosen) == 3 * len(seeds)
+        return np.mean([0.3 if row["metric"] is None else row["metric"] for row in chosen])
 
     left = {Rates(t.rate, t.head_rate, t.location_rate) for t in rows if t.location_rate == 5e-3}
     for count in (1, 2, 4, 8):
@@ -169,7 +169,7 @@ def test_each_phase_waits_for_the_one_before_and_uses_its_rates(design):
     seeds = pd.DataFrame(counted).groupby(["task", "method"])["seed"].apply(list)
     assert seeds["sst2", "loca"] == seeds["customers", "loca-v1"] == [0, 1, 2]
     assert seeds["customers", "full"] == [0, 1]
-    assert {tuple(one) for one in seeds["cola"]} == {(0,)}
+    assert {tuple(chosen) for chosen in seeds["cola"]} == {(0,)}
 
 
 def test_a_run_fails_whose_score_is_nearer_to_the_trivial_one(design):
@@ -187,8 +187,8 @@ def test_a_run_fails_whose_score_is_nearer_to_the_trivial_one(design):
         else row
         for trial, row in probe.items()
     }
-    found = phases.failures(rows)
-    assert {method: tasks for method, tasks in found.items() if tasks} == {
+    failed = phases.failures(rows)
+    assert {method: tasks for method, tasks in failed.items() if tasks} == {
         "loca": {"cola": 1},
         "full": {"sst2": 1},
     }
@@ -213,11 +213,11 @@ def test_a_run_fails_whose_score_is_nearer_to_the_trivial_one(design):
 @pytest.fixture(scope="module")
 def rows():
     """Rows that count, in which LoCA and V1 are alike, and `reselect` 5 points better in a kind."""
-    rng, tasks = np.random.default_rng(1), [t for own in DESIGN["kinds"].values() for t in own]
+    rng, tasks = np.random.default_rng(1), [t for kind in DESIGN["kinds"].values() for t in kind]
     methods = ["loca-v1", "loca", "loca-reselect"]
     trials = [
-        Trial("counted", *one, 1e-2, 5e-3, 1e-2, seed, tunes=False)
-        for *one, seed in product(tasks, methods, range(8))
+        Trial("counted", *case, 1e-2, 5e-3, 1e-2, seed, tunes=False)
+        for *case, seed in product(tasks, methods, range(8))
     ]
     better = {("trec", "loca-reselect"): 0.05}
     return [
@@ -229,14 +229,15 @@ def rows():
 def test_verdicts_are_fragile_where_one_kind_decides(rows):
     kinds = {kind: tasks for kind, tasks in DESIGN["kinds"].items() if kind != "acceptability"}
     design, gaps = {**DESIGN, "kinds": kinds}, dict.fromkeys(kinds, 5.0)
-    found = judged(rows, design, gaps)
-    assert found["verdict"].to_dict() == {
+    verdicts = judged(rows, design, gaps)
+    assert verdicts["verdict"].to_dict() == {
         "loca": "equivalent within a margin",
         "loca-reselect": "inconclusive, fragile",
     }
-    assert found.loc["loca-reselect", "decides"] == "without questions equivalent within a margin"
-    assert found.loc["loca", "fraction difference"] == pytest.approx(
-        found.loc["loca", "difference"] / 5
+    decides = verdicts.loc["loca-reselect", "decides"]
+    assert decides == "without questions equivalent within a margin"
+    assert verdicts.loc["loca", "fraction difference"] == pytest.approx(
+        verdicts.loc["loca", "difference"] / 5
     )
     # With small gaps the same differences are not small fractions.
     small = judged(rows, design, dict.fromkeys(kinds, 0.1))
@@ -261,40 +262,42 @@ def test_the_power_rests_on_the_first_study():
 @pytest.mark.parametrize(("kinds", "spread"), [(6, 0.73), (8, 0.73)])
 def test_power_is_that_of_another_simulation(kinds, spread):
     gaps = sorted(DESIGN["power"]["gaps"].values(), reverse=True)[:kinds]
-    found = power.powers(gaps, spread)
+    computed = power.powers(gaps, spread)
     draws, rng = 300, np.random.default_rng(5)
     covariance = spread**2 * np.array([[1, 0.5], [0.5, 1]])
     signs = np.array(list(product((-1, 1), repeat=kinds)))
-    hits = dict.fromkeys(found, 0)
+    hits = dict.fromkeys(computed, 0)
     for _ in range(draws):
         none = rng.multivariate_normal([0, 0], covariance, size=kinds).T
-        both, alone = none + 1, none + np.array([[1], [0]])
+        everywhere, alone = none + 1, none + np.array([[1], [0]])
 
         def first(test, differences):
-            return holm([test(one) for one in differences])[0] <= 0.05
+            return holm([test(sample) for sample in differences])[0] <= 0.05
 
-        def student(one):
-            return stats.ttest_1samp(one, 0).pvalue
+        def student(sample):
+            return stats.ttest_1samp(sample, 0).pvalue
 
-        def exact(one):
-            return np.mean(np.abs(signs @ one) >= abs(one.sum()) - 1e-9)
+        def exact(sample):
+            return np.mean(np.abs(signs @ sample) >= abs(sample.sum()) - 1e-9)
 
-        def inside(one, margin):
-            return all(abs(end) < margin for end in stats.ttest_1samp(one, 0).confidence_interval())
+        def inside(sample, margin):
+            ends = stats.ttest_1samp(sample, 0).confidence_interval()
+            return all(abs(end) < margin for end in ends)
 
         points, fractions = inside(none[0], 1), inside(none[0] / gaps, 0.33)
         now = {
-            "shown": first(student, both),
+            "shown": first(student, everywhere),
             "alone": first(student, alone),
-            "signs": first(exact, both),
+            "signs": first(exact, everywhere),
             "points": points,
             "fractions": fractions,
             "equivalent": points and fractions and not first(student, none),
         }
         hits = {name: hits[name] + now[name] for name in hits}
     for name, hit in hits.items():
-        error = np.sqrt(max(found[name] * (1 - found[name]), 1 / draws) * (1 / draws + 1 / 20_000))
-        assert hit / draws == pytest.approx(found[name], abs=4 * error)
+        share = computed[name]
+        error = np.sqrt(max(share * (1 - share), 1 / draws) * (1 / draws + 1 / 20_000))
+        assert hit / draws == pytest.approx(share, abs=4 * error)
 
 
 def test_the_powers_in_the_words_of_the_design():

@@ -29,14 +29,14 @@ def test_configurations_train_the_stated_numbers(name):
     assert isinstance(configs[0], LoCAConfig)
     if "parity" in name:
         configs.append(LoraConfig(r=32, target_modules=["q_proj", "v_proj"]))
-    for one in configs:
+    for config in configs:
         with torch.device("meta"):
             llama = LlamaConfig(
                 vocab_size=8, hidden_size=3072, intermediate_size=8192, num_hidden_layers=1,
                 num_attention_heads=24, num_key_value_heads=8, head_dim=128,
             )  # fmt: skip
-            model = get_peft_model(LlamaForCausalLM(llama), one)
-        assert one.target_modules == {"q_proj", "v_proj"}
+            model = get_peft_model(LlamaForCausalLM(llama), config)
+        assert config.target_modules == {"q_proj", "v_proj"}
         assert model.get_nb_trainable_parameters()[0] * LAYERS == TRAINED[name]
 
 

@@ -49,9 +49,9 @@ def trained(name, r):
     if kind == "loca":
         return numbers // 2 if name == "loca-charged" else numbers
     start = max(r + 1, round(1.5 * r))
-    others = {"dora": numbers + P, "adalora": (P + Q + 1) * start,
+    exceptions = {"dora": numbers + P, "adalora": (P + Q + 1) * start,
               "vera": min(numbers - P, 256) + P}  # fmt: skip
-    return others.get(kind, numbers)
+    return exceptions.get(kind, numbers)
 
 
 # With r = 8, VeRA has its largest rank and LoCA all components.
@@ -59,11 +59,11 @@ def trained(name, r):
 @pytest.mark.parametrize("name", BUDGETED)
 def test_trained_numbers_and_no_increment_at_first(name, r):
     model = tiny(name, r)
-    found = count(model, "head")
-    assert found["trained"] == LAYERS * trained(name, r)
-    assert found["head"] == 3 * (Q + 1)
+    counts = count(model, "head")
+    assert counts["trained"] == LAYERS * trained(name, r)
+    assert counts["head"] == 3 * (Q + 1)
     learns = name in LOCA and name != "loca-v1"
-    assert found["stored"] == (2 if learns else 1) * found["trained"]
+    assert counts["stored"] == (2 if learns else 1) * counts["trained"]
     x = torch.randn(4, Q, generator=torch.Generator().manual_seed(1))
     torch.manual_seed(0)
     assert torch.allclose(model(x), Tiny()(x), atol=1e-6)
@@ -117,11 +117,11 @@ def test_only_what_should_is_trained_and_increments_are_what_the_layers_add(begi
         or (kind == "biases" and part[-1] == "bias")
         or any(piece.startswith(MARKS.get(kind, "?")) for piece in part)
     }
-    found = dict(run.model.named_parameters())
-    changed = {n for n, p in found.items() if not torch.equal(old[n], p)}
+    parameters = dict(run.model.named_parameters())
+    changed = {n for n, p in parameters.items() if not torch.equal(old[n], p)}
     assert heads <= changed <= heads | allowed
     assert (changed - heads) or kind == "head"
-    assert {n for n, p in found.items() if p.requires_grad} <= heads | allowed
+    assert {n for n, p in parameters.items() if p.requires_grad} <= heads | allowed
     plain = begin("linear-probing").runs[0].core
     state = {n: tensor.clone() for n, tensor in run.core.state_dict().items()}
     with torch.no_grad():
@@ -166,9 +166,9 @@ def plain(begin, monkeypatch):
         group = begin(method, **options)
         source = torch.Generator().manual_seed(0)
         inputs = torch.randn(330, 8, generator=source)
-        every = {"inputs": inputs, "labels": inputs[:, :3].argmax(1)}
+        tensors = {"inputs": inputs, "labels": inputs[:, :3].argmax(1)}
         cut = {"train": slice(0, 100), "validation": slice(100, 200), "test": slice(200, 330)}
-        group.splits = {split: {n: t[s] for n, t in every.items()} for split, s in cut.items()}
+        group.splits = {split: {n: t[s] for n, t in tensors.items()} for split, s in cut.items()}
         assert not group.is_small
         return group
 

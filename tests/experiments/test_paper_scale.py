@@ -75,14 +75,14 @@ QUARTERS = [0, 25, 50, 75, 100]
 def test_every_family_trains_records_and_repeats_nothing(
     tmp_path, family, task, model, data, metric, values
 ):
-    asked = tmp_path / "question.jsonl"
-    asked.write_text('{"question_id": 81, "turns": ["say a", "say b"]}\n')
-    own, written = {
+    questions = tmp_path / "question.jsonl"
+    questions.write_text('{"question_id": 81, "turns": ["say a", "say b"]}\n')
+    options, written = {
         "e2e": (("--texts", 1), "*/texts.jsonl"),
-        "instruct": (("--questions", asked), "*/answers.jsonl"),
+        "instruct": (("--questions", questions), "*/answers.jsonl"),
         "diffusion": (("--samples", 1), "*/0-*.png"),
     }.get(family, ((), None))
-    command = (family, "--task", task, "--components", 10, "--seed", 6, *own,
+    command = (family, "--task", task, "--components", 10, "--seed", 6, *options,
                "--model", tiny.build(model, tmp_path / model),
                "--data", tiny.data(data, tmp_path / "data"),
                "--batch-size", 2, "--max-steps", 3, "--out", tmp_path / "out")  # fmt: skip
@@ -116,10 +116,11 @@ def test_every_family_trains_records_and_repeats_nothing(
         ("fourierft", ("--lr", "1e-3", "--components", 5), 2 * 5, 2 * 5),
         ("loca-v1", ("--components", 10), 20, 20),
         # Learned locations are charged, though fixed by the end.
-        pytest.param("loca", ("--components", 10, "--max-steps", 121), 20, 40,
-                     marks=pytest.mark.deep),
+        pytest.param(
+            "loca", ("--components", 10, "--max-steps", 121), 20, 40, marks=pytest.mark.deep
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_methods_train_and_store(glue, tmp_path, method, options, trained, stored):
     call(*glue, "--method", method, *options)
     (row,) = rows(tmp_path / "out")
@@ -146,7 +147,7 @@ def test_resumes_from_the_last_checkpoint(glue, tmp_path, monkeypatch):
     # of an epoch the Trainer takes up another order of the data.
     command = (*glue, "--components", 10, "--max-steps", 14, "--save-every", 11)
     call(*command, "--out", tmp_path / "whole")
-    (whole,) = rows(tmp_path / "whole")
+    (uninterrupted,) = rows(tmp_path / "whole")
     seen = []
 
     def follow(self, args, state, control, **kwargs):
@@ -163,8 +164,8 @@ def test_resumes_from_the_last_checkpoint(glue, tmp_path, monkeypatch):
     assert seen == [*range(1, 14), 12, 13, 14]
     (row,) = rows(tmp_path / "out")
     assert row["resumed"]
-    assert row["last"] == pytest.approx(whole["last"])
-    ends = [json.loads(one["others"])["loss"] for one in (row, whole)]
+    assert row["last"] == pytest.approx(uninterrupted["last"])
+    ends = [json.loads(run["others"])["loss"] for run in (row, uninterrupted)]
     assert ends[0] == pytest.approx(ends[1])
     assert not list(folder.glob("checkpoint-*"))
 
@@ -185,7 +186,7 @@ def test_resumes_from_the_last_checkpoint(glue, tmp_path, monkeypatch):
 )
 def test_bad_input_is_one_line(arguments, words):
     output = call(*arguments, fails=True)
-    said = [one for one in output.splitlines() if one and not one.startswith(("Usage", "Try"))]
+    said = [line for line in output.splitlines() if line and not line.startswith(("Usage", "Try"))]
     assert len(said) == 1
     assert all(word in output for word in words)
 
@@ -240,20 +241,20 @@ def test_loss_is_reported_without_smoothing_and_of_answers_alone(tmp_path):
     losses = []
     for m in ("ab", "cd"):
         for w in ("good", "bad"):
-            given = tokenizer(f"name[{m}] ||")["input_ids"]
-            ids = given + tokenizer(f" {m} is {w}")["input_ids"] + [tokenizer.eos_token_id]
+            prompt = tokenizer(f"name[{m}] ||")["input_ids"]
+            ids = prompt + tokenizer(f" {m} is {w}")["input_ids"] + [tokenizer.eos_token_id]
             with torch.no_grad():
                 logits = model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
-            losses += [-float(logits[i - 1, ids[i]]) for i in range(len(given), len(ids))]
-    found = json.loads(row["others"])
-    assert found["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
-    assert found["training loss"] != pytest.approx(np.mean(losses), rel=1e-5)
-    assert row["value"] == pytest.approx(math.exp(found["loss"]))
+            losses += [-float(logits[i - 1, ids[i]]) for i in range(len(prompt), len(ids))]
+    losses_reported = json.loads(row["others"])
+    assert losses_reported["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+    assert losses_reported["training loss"] != pytest.approx(np.mean(losses), rel=1e-5)
+    assert row["value"] == pytest.approx(math.exp(losses_reported["loss"]))
 
 
 def test_metrics_by_hand():
-    found = SimpleNamespace(predictions=np.eye(2)[[1, 1, 0, 0]], label_ids=np.array([1, 1, 0, 0]))
-    assert measure("Matthews correlation")(found) == {"Matthews correlation": pytest.approx(100)}
+    right = SimpleNamespace(predictions=np.eye(2)[[1, 1, 0, 0]], label_ids=np.array([1, 1, 0, 0]))
+    assert measure("Matthews correlation")(right) == {"Matthews correlation": pytest.approx(100)}
     numbers = SimpleNamespace(predictions=np.arange(4.0)[:, None], label_ids=1 - np.arange(4.0))
     assert measure("Pearson correlation")(numbers) == {"Pearson correlation": pytest.approx(-100)}
 

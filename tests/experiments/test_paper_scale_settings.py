@@ -12,12 +12,12 @@ from loca_theory.errors import InvalidArgumentError
 THIN = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 8}
 
 
-def settings(family, task, size, method="loca", **asked):
-    return resolve(Choice(families()[family], task, size, method, **asked))
+def settings(family, task, size, method="loca", **choices):
+    return resolve(Choice(families()[family], task, size, method, **choices))
 
 
 @pytest.mark.parametrize(
-    ("chosen", "asked", "expected"),
+    ("chosen", "choices", "expected"),
     [
         (("glue", "MRPC", "base"), {}, {
             "rate": 1e-2, "head_rate": 6e-3, "location_rate": 1e-4, "warmup": 0.06, "epochs": 50,
@@ -33,13 +33,13 @@ def settings(family, task, size, method="loca", **asked):
         (("instruct", "Alpaca", "llama1-7b", "lora"), {}, {"rank": 64}),
     ],
 )  # fmt: skip
-def test_settings_are_those_of_the_tables_or_asked_for(chosen, asked, expected):
-    found = vars(settings(*chosen, **asked))
-    assert {name: found[name] for name in expected} == expected
+def test_settings_are_those_of_the_tables_or_asked_for(chosen, choices, expected):
+    resolved = vars(settings(*chosen, **choices))
+    assert {name: resolved[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(
-    ("family", "task", "size", "asked", "words"),
+    ("family", "task", "size", "choices", "words"),
     [
         ("glue", "CoLA", "base", {"method": "adapters"}, "not run"),
         ("glue", "CoLA", "base", {"method": "vera"}, "not run with VeRA"),
@@ -51,9 +51,9 @@ def test_settings_are_those_of_the_tables_or_asked_for(chosen, asked, expected):
         ("diffusion", "cartoons", "sd15", {"method": "lora"}, "--r and --lr"),
     ],
 )
-def test_what_cannot_be_run_is_told(family, task, size, asked, words):
+def test_what_cannot_be_run_is_told(family, task, size, choices, words):
     with pytest.raises(InvalidArgumentError, match=words):
-        settings(family, task, size, **asked)
+        settings(family, task, size, **choices)
 
 
 def adapted_to(family, task, size, method="loca", layers=1):
@@ -85,17 +85,17 @@ def adapted_to(family, task, size, method="loca", layers=1):
 )
 def test_loca_trains_as_many_numbers_as_the_paper_prints(family, task, size, name, layers):
     source = families()[family]
-    first = next(one for one in printed(source.results)["rows"]
-                 if (one["model"], one["method"]) == (name, "LoCA"))  # fmt: skip
-    found = count(adapted_to(family, task, size, layers=layers), source.head)
-    assert found["trained"] == first["values"]["parameters"]
+    first = next(row for row in printed(source.results)["rows"]
+                 if (row["model"], row["method"]) == (name, "LoCA"))  # fmt: skip
+    counts = count(adapted_to(family, task, size, layers=layers), source.head)
+    assert counts["trained"] == first["values"]["parameters"]
 
 
 @pytest.mark.parametrize("method", ["loca", "fourierft", "lora"])
 def test_rates_and_decay(method):
-    found, chosen = adapted_to("vit", "DTD", "base", method), settings("vit", "DTD", "base", method)
-    names = {id(p): name for name, p in found.named_parameters()}
-    for group in groups(found, head="classifier", rate=chosen.rate, head_rate=chosen.head_rate,
+    model, chosen = adapted_to("vit", "DTD", "base", method), settings("vit", "DTD", "base", method)
+    names = {id(p): name for name, p in model.named_parameters()}
+    for group in groups(model, head="classifier", rate=chosen.rate, head_rate=chosen.head_rate,
                         weight_decay=chosen.weight_decay):  # fmt: skip
         for p in group["params"]:
             is_head = "classifier" in names[id(p)]

@@ -91,18 +91,18 @@ def test_a_stored_step_is_what_its_formula_says():
 
 
 def test_the_hypotheses_hold_where_they_were_put_in(table):
-    found = analysis.hypotheses(table).set_index("hypothesis")
-    assert found["holds"].all()
+    hypotheses = analysis.hypotheses(table).set_index("hypothesis")
+    assert hypotheses["holds"].all()
     shuffled = table.assign(train_loss=np.random.default_rng(1).permutation(table["train_loss"]))
     assert not analysis.hypotheses(shuffled)["holds"].any()
 
 
 def test_a_prediction_is_the_model_with_its_interval(table):
-    found = analysis.predictions(table, predicted.candidates())
-    own = table[table["task"] == "MetaMathQA"]
-    x = np.column_stack([np.ones(len(own)), np.log10(own["trained"]), np.log10(own["decrease"])])
-    model = np.linalg.lstsq(x, own["train_loss"], rcond=None)[0]
-    row = found.iloc[0]
+    predictions = analysis.predictions(table, predicted.candidates())
+    runs = table[table["task"] == "MetaMathQA"]
+    x = np.column_stack([np.ones(len(runs)), np.log10(runs["trained"]), np.log10(runs["decrease"])])
+    model = np.linalg.lstsq(x, runs["train_loss"], rcond=None)[0]
+    row = predictions.iloc[0]
     expected = model @ [1, math.log10(row["trained"]), math.log10(row["decrease"])]
     assert row["train_loss"] == pytest.approx(expected)
     assert row["low"] < row["train_loss"] < row["high"]
@@ -111,13 +111,13 @@ def test_a_prediction_is_the_model_with_its_interval(table):
 
 def test_the_models_by_hand(table):
     """Least squares by the normal equations, one type left out in a loop of its own."""
-    own = table[table["is_fitted"] & (table["task"] == "MetaMathQA")]
-    x = np.column_stack([np.ones(len(own)), np.log10(own["trained"]), np.log10(own["decrease"])])
-    y, kinds = own["train_loss"].to_numpy(), own["peft_type"].to_numpy()
+    runs = table[table["is_fitted"] & (table["task"] == "MetaMathQA")]
+    x = np.column_stack([np.ones(len(runs)), np.log10(runs["trained"]), np.log10(runs["decrease"])])
+    y, kinds = runs["train_loss"].to_numpy(), runs["peft_type"].to_numpy()
     outside = np.empty(len(y))
     for i, kind in enumerate(kinds):
-        others = kinds != kind
-        outside[i] = x[i] @ np.linalg.solve(x[others].T @ x[others], x[others].T @ y[others])
+        a, b = x[kinds != kind], y[kinds != kind]
+        outside[i] = x[i] @ np.linalg.solve(a.T @ a, a.T @ b)
     rows = analysis.models(table, "MetaMathQA", "train_loss").set_index("model")
     row = rows.loc["numbers and decrease"]
     assert row["error, type left out"] == pytest.approx(np.sqrt(np.mean((y - outside) ** 2)))
@@ -127,10 +127,12 @@ def test_the_models_by_hand(table):
 
 def test_correlations_by_ranks(table, monkeypatch):
     monkeypatch.setattr(analysis, "DRAWS", 40)
-    own = table[table["is_fitted"] & (table["task"] == "image-gen")]
-    ranks = own[["frobenius", "train_loss"]].rank()
-    found = analysis.correlations(table, "image-gen").set_index(["runs", "outcome", "predictor"])
-    row = found.loc[("all", "train_loss", "first step, Frobenius norm")]
+    runs = table[table["is_fitted"] & (table["task"] == "image-gen")]
+    ranks = runs[["frobenius", "train_loss"]].rank()
+    correlations = analysis.correlations(table, "image-gen")
+    row = correlations.set_index(["runs", "outcome", "predictor"]).loc[
+        ("all", "train_loss", "first step, Frobenius norm")
+    ]
     assert row["spearman"] == pytest.approx(ranks["frobenius"].corr(ranks["train_loss"]))
     assert row["low"] <= row["spearman"] <= row["high"]
 

@@ -56,16 +56,16 @@ def stored():
 
 
 def test_the_error_of_the_test_sets_is_that_of_means_of_parts(stored):
-    mine = [row for row in stored if row["setting"] == "main"]
-    found = analysis.compare(mine, ["loca"]).loc["loca", "text_error"]
+    main_rows = [row for row in stored if row["setting"] == "main"]
+    text_error = analysis.compare(main_rows, ["loca"]).loc["loca", "text_error"]
     of_kinds = []
     for tasks in DESIGN["kinds"].values():
-        parts = [[np.mean([row["parts"] for row in mine if (row["task"], row["method"]) ==
+        parts = [[np.mean([row["parts"] for row in main_rows if (row["task"], row["method"]) ==
                            (task, method)], axis=0) for method in ("loca", DESIGN["reference"])]
                  for task in tasks]  # fmt: skip
-        variances = [100**2 * np.var(one - other, ddof=1) / 10 for one, other in parts]
+        variances = [100**2 * np.var(loca - other, ddof=1) / 10 for loca, other in parts]
         of_kinds.append(sum(variances) / len(tasks) ** 2)
-    assert found == pytest.approx(sum(of_kinds) ** 0.5 / 8)
+    assert text_error == pytest.approx(sum(of_kinds) ** 0.5 / 8)
 
 
 @pytest.mark.parametrize(
@@ -86,20 +86,21 @@ def test_verdicts_for_the_ledger(stored, points, verdict):
         else row
         for row in stored
     ]
-    found = analysis.verdicts(moved)
-    assert [(one["comparison"], one["verdict"]) for one in found] == [(n, verdict) for n in named]
+    decided = [(row["comparison"], row["verdict"]) for row in analysis.verdicts(moved)]
+    assert decided == [(n, verdict) for n in named]
 
 
 def test_only_seeds_that_every_task_has_are_compared(stored):
     rows = [dict(row) for row in stored if row["setting"] == "main"]
-    (gone,) = [row for row in rows
-               if (row["task"], row["method"], row["seed"]) == ("cola", "loca", 3)]  # fmt: skip
+    (gone,) = [
+        row for row in rows if (row["task"], row["method"], row["seed"]) == ("cola", "loca", 3)
+    ]
     fewer = [row for row in rows if row is not gone]
     seeds = analysis.compare(fewer, DESIGN["primary"])["seeds"]
     assert seeds.to_dict() == {"loca": DESIGN["seeds"] - 1, "loca-reselect": DESIGN["seeds"]}
     assert analysis.verdicts(fewer) == []
-    found = analysis.primary(fewer)
-    assert found["student_holm"].tolist() == holm(found["student"].tolist())
+    primary = analysis.primary(fewer)
+    assert primary["student_holm"].tolist() == holm(primary["student"].tolist())
     assert not len(analysis.compare(rows[:5], ["loca"]))
     # A run that diverged has the worst score of its task.
     gone |= {"metric": None, "loss": None, "parts": None, "diverged": True}
@@ -108,11 +109,11 @@ def test_only_seeds_that_every_task_has_are_compared(stored):
 
 
 def test_gains_are_fractions_between_probe_and_full_fine_tuning(stored):
-    mine = [row for row in stored if row["setting"] == "main"]
-    found = analysis.gains(mine, ["linear-probing", "full", "loca"])
-    probe, full, loca = found.drop("gain").mean()
+    main_rows = [row for row in stored if row["setting"] == "main"]
+    gains = analysis.gains(main_rows, ["linear-probing", "full", "loca"])
+    probe, full, loca = gains.drop("gain").mean()
     expected = {"linear-probing": 0, "full": 1, "loca": (loca - probe) / (full - probe)}
-    assert found.loc["gain"].to_dict() == pytest.approx(expected)
+    assert gains.loc["gain"].to_dict() == pytest.approx(expected)
 
 
 def test_metrics():
@@ -160,13 +161,14 @@ def test_texts_of_other_files_are_in_no_split(tmp_path):
     (tmp_path / "all").write_text("\n".join(lines))
     (tmp_path / "some").write_text("\n".join(lines[:2]))
     chosen = {**runs.trial_settings("similarity"), "data": str(tmp_path), "pool": 9}
-    made = {}
-    for others in ([], ["some"]):
-        files = {"train_files": ["all"], "without_files": others}
+    labels_of = {}
+    for excluded in ([], ["some"]):
+        files = {"train_files": ["all"], "without_files": excluded}
         splits, _ = published.make({**chosen, **files})
-        made[len(others)] = sorted(torch.cat([one["labels"] for one in splits.values()]).tolist())
-    assert made[0] == pytest.approx([score / 5 for score in range(6)])
-    assert made[1] == pytest.approx([score / 5 for score in range(2, 6)])
+        labels = torch.cat([split["labels"] for split in splits.values()])
+        labels_of[len(excluded)] = sorted(labels.tolist())
+    assert labels_of[0] == pytest.approx([score / 5 for score in range(6)])
+    assert labels_of[1] == pytest.approx([score / 5 for score in range(2, 6)])
 
 
 @pytest.fixture
@@ -195,19 +197,19 @@ def texts(tmp_path, design):
     design["settings"] = {"main": {"device": "cpu"}}
     design["digests"] = {}
     prepared = runs.prepare_all(data, tmp_path / "tasks")
-    design["digests"] = {task: one.digest for task, one in prepared.items()}
+    design["digests"] = {task: task_files.digest for task, task_files in prepared.items()}
     return data
 
 
 def test_splits_are_disjoint_and_sorted_by_length(texts, design):
     for task in design["tasks"]:
         splits, _ = published.make({**runs.trial_settings(task), "data": str(texts)})
-        assert [len(splits[one]["labels"]) for one in ("train", "validation", "test")] == [
+        assert [len(splits[split]["labels"]) for split in ("train", "validation", "test")] == [
             24,
             20,
             30,
         ]
-        rows = torch.cat([one["input_ids"].flatten(1) for one in splits.values()])
+        rows = torch.cat([split["input_ids"].flatten(1) for split in splits.values()])
         assert len(rows.unique(dim=0)) == len(rows)
         lengths = splits["test"]["attention_mask"].sum(-1).view(30, -1).amax(1)
         assert lengths.tolist() == sorted(lengths.tolist())
@@ -230,23 +232,25 @@ def test_other_data_are_named_before_anything_is_trained(texts, tmp_path, monkey
 
 def test_runs_continue_and_repeat_to_the_bit(texts, tmp_path, monkeypatch):
     out, prepared = tmp_path / "out", runs.prepare_all(texts, tmp_path / "tasks")
-    wanted = [Trial("main", task, method, 1e-2, 5e-3, 1e-2, 1000 * tunes, tunes=tunes)
-              for tunes in (False, True)
-              for task, method in product(prepared, ("loca-v1", "loca"))]  # fmt: skip
-    asked = iter([False] * 3 + [True] * 9)
-    runs.continue_runs(wanted, prepared, out, stops=asked.__next__)
+    trials = [
+        Trial("main", task, method, 1e-2, 5e-3, 1e-2, 1000 * tunes, tunes=tunes)
+        for tunes in (False, True)
+        for task, method in product(prepared, ("loca-v1", "loca"))
+    ]
+    stops = iter([False] * 3 + [True] * 9)
+    runs.continue_runs(trials, prepared, out, stops=stops.__next__)
     first = runs.stored(out)
-    assert list(first) == wanted[:3]
-    store_rows([asdict(one) for one in wanted], {}, tmp_path / "before", runs.TABLE)
+    assert list(first) == trials[:3]
+    store_rows([asdict(trial) for trial in trials], {}, tmp_path / "before", runs.TABLE)
     monkeypatch.setattr(runs, "STORED", tmp_path / "before")
     monkeypatch.setattr("experiments.pretrained.__main__._TASKS", tmp_path / "tasks")
 
-    def call(*more):
-        return CliRunner().invoke(main, ["--data", str(texts), "--out", str(out), *more])
+    def call(*options):
+        return CliRunner().invoke(main, ["--data", str(texts), "--out", str(out), *options])
 
     assert call().exit_code == 0
     rows = runs.stored(out)
-    assert list(rows) == wanted
+    assert list(rows) == trials
     assert {trial: rows[trial] for trial in first} == first
     for trial, row in rows.items():
         assert len(row["parts"]) == 10
@@ -254,9 +258,9 @@ def test_runs_continue_and_repeat_to_the_bit(texts, tmp_path, monkeypatch):
         assert row["head"] == (385 * 2 if trial.task == "mood" else 2 * 384 + 1)
     scores = {t: row["metric"] for t, row in rows.items() if not t.tunes and t.task == "mood"}
     assert min(scores.values()) > 0.7
-    again = call("--again", "mood")
-    assert again.output.splitlines() == ["mood, loca-v1: the same", "mood, loca: the same"]
-    assert again.exit_code == 0
+    repeated = call("--again", "mood")
+    assert repeated.output.splitlines() == ["mood, loca-v1: the same", "mood, loca: the same"]
+    assert repeated.exit_code == 0
     store_rows([{**row, "code": "other"} for row in first.values()], {}, out, runs.TABLE)
     refused = call()
     assert f"{out} has rows of the code other, and this is {runs.code_of(DESIGN)}" in refused.output
@@ -270,21 +274,25 @@ def test_energy_and_the_best_locations(texts, tmp_path, design):
     design["protocol"]["alternating"] = 0.5
     design["settings"]["best"] = {"device": "cpu", "located_by": {"method": "full", "rate": 1e-3}}
     prepared = runs.prepare_all(texts, tmp_path / "tasks")["mood"]
-    group = {method: Trial("main", "mood", method, 1e-3, 5e-3, 1e-2, 0, tunes=False)
-             for method in ("full", "loca", "loca-reselect")}  # fmt: skip
-    found = {row["method"]: row["retained"] for row in runs.retained(group, prepared)}
+    group = {
+        method: Trial("main", "mood", method, 1e-3, 5e-3, 1e-2, 0, tunes=False)
+        for method in ("full", "loca", "loca-reselect")
+    }
+    retained = {row["method"]: row["retained"] for row in runs.retained(group, prepared)}
     best = runs.point_of(replace(group["loca"], setting="best", method="loca-v1"), prepared)[1]
     put = runs._located(replace(group["loca"], setting="best", method="loca-v1"), prepared)
-    with trained(best, prepared.folder.parent, put) as (own, _, _):
+    with trained(best, prepared.folder.parent, put) as (group_of_run, _, _):
         energies = runs.spectra(group["full"], prepared)
-        pairs = list(zip(energies, own.runs[0].spectra, strict=True))
-    kept = sum(float(e[tuple(one.indices.T)].sum()) for e, one in pairs)
+        pairs = list(zip(energies, group_of_run.runs[0].spectra, strict=True))
+    retained_energy = sum(float(e[tuple(spectrum.indices.T)].sum()) for e, spectrum in pairs)
     # Of all matrices together and not of each, so no more than the largest of each.
-    assert kept / sum(float(e.sum()) for e in energies) == pytest.approx(found["largest"])
-    assert found["largest"] > 2 * max(found["loca"], found["loca-reselect"], found["loca-v1"])
+    fraction = retained_energy / sum(float(e.sum()) for e in energies)
+    assert fraction == pytest.approx(retained["largest"])
+    searches = ("loca", "loca-reselect", "loca-v1")
+    assert retained["largest"] > 2 * max(retained[name] for name in searches)
     # A random location keeps 1 of p·q, and a fraction of 3072 of 384² in 12 matrices varies little.
-    assert found["loca-v1"] == pytest.approx(3072 / 384**2, rel=0.2)
-    assert own.runs[0].moved() == 0
+    assert retained["loca-v1"] == pytest.approx(3072 / 384**2, rel=0.2)
+    assert group_of_run.runs[0].moved() == 0
 
 
 def test_the_command_prints_the_design_without_data(tmp_path):

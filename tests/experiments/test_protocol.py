@@ -36,12 +36,12 @@ def test_under_one_seed_all_methods_start_alike(begin, method):
     """Also where the run is the second of its group."""
     (probing,) = begin("linear-probing", seeds=(4,)).runs
     reference, batches = start_of(probing)
-    (other, first), (state, mine) = map(start_of, begin(method, seeds=(3, 4)).runs)
+    (other, first), (state, other_batches) = map(start_of, begin(method, seeds=(3, 4)).runs)
     assert reference.keys() <= state.keys()
     assert all(torch.equal(state[name], tensor) for name, tensor in reference.items())
-    assert torch.equal(batches, mine)
+    assert torch.equal(batches, other_batches)
     # Seeds differ in head, adapter and batches, and not in pretrained weights.
-    assert not torch.equal(first, mine)
+    assert not torch.equal(first, other_batches)
     for name in reference:
         assert torch.equal(state[name], other[name]) != name.startswith("head."), name
     if method in ("lora", "loca"):
@@ -55,7 +55,7 @@ def test_a_run_sees_its_own_small_training_set_only(begin):
     for run in begin("linear-probing", seeds=(0, 1), train=64).runs:
         batches = run.batches(300)
         seen.append({int(i) for _ in range(40) for i in next(batches)})
-    assert [len(one) for one in seen] == [64, 64]
+    assert [len(examples) for examples in seen] == [64, 64]
     assert seen[0] != seen[1]
     (run,) = begin("linear-probing", train=64, batch=65).runs
     with pytest.raises(InvalidArgumentError, match="batch=65 exceeds the 64 training examples"):
@@ -70,61 +70,62 @@ def test_the_rate_is_the_best_on_average():
 
 def test_results_are_of_other_seeds_than_rates(session):
     for task, quick in product(task_names(), (False, True)):
-        one = dataclasses.replace(session, quick=quick)
-        assert not set(one.seeds_of(task)) & set(one.settings(task)["tuning_seeds"])
+        changed = dataclasses.replace(session, quick=quick)
+        assert not set(changed.seeds_of(task)) & set(changed.settings(task)["tuning_seeds"])
 
 
 @pytest.fixture
 def made_up(session, digits, monkeypatch):
     """A session whose runs only say what they were asked for, in blocks of two seeds."""
-    asked = []
+    points_run = []
 
     def result(p, seed):
         best = abs(p["rate"] - (1e-1 if p["method"] == "loca" else 1e-2)) < 1e-9
         return {"validation": 0.9 if best else 0.5, "metric": seed / 100}
 
     def run(_, points, *__, **___):
-        asked.extend(one.parameters for one in points)
+        points_run.extend(point.parameters for point in points)
         return [
-            {"runs": [result(one.parameters, seed) for seed in one.parameters["seeds"]]}
-            for one in points
+            {"runs": [result(point.parameters, seed) for seed in point.parameters["seeds"]]}
+            for point in points
         ]
 
     chosen = {**settings("digits"), "block": 2, "seeds": 3}
     monkeypatch.setattr(session_module.Runner, "run", run)
     monkeypatch.setattr(session_module.Session, "prepared", lambda *_: digits)
     monkeypatch.setattr(session_module.Session, "settings", lambda *_: chosen)
-    return dataclasses.replace(session, quick=False), asked
+    return dataclasses.replace(session, quick=False), points_run
 
 
 def test_rates_are_chosen_by_validation_on_the_tuning_seeds(made_up):
     """From twice the task's budget on, all rates are lower."""
-    session, asked = made_up
-    known = {name: list(methods()[name].rates("small")) for name in ("lora", "loca", "full")}
-    wanted = [Configuration("digits", name, 2) for name in known]
-    rates = session.tune([*wanted, Configuration("digits", "lora", 4)], "")
-    assert [rates[configuration] for configuration in wanted[:2]] == [1e-2, 1e-1]
-    assert all(p["tunes"] for p in asked)
+    session, points_run = made_up
+    rates_of = {name: list(methods()[name].rates("small")) for name in ("lora", "loca", "full")}
+    configurations = [Configuration("digits", name, 2) for name in rates_of]
+    rates = session.tune([*configurations, Configuration("digits", "lora", 4)], "")
+    assert [rates[configuration] for configuration in configurations[:2]] == [1e-2, 1e-1]
+    assert all(p["tunes"] for p in points_run)
     tuning = [[1000, 1001], [1002, 1003]]
-    for configuration in wanted:
+    for configuration in configurations:
         name = configuration.method
-        mine = [p for p in asked if p["method"] == name and p["r"] != 4]
-        assert [(p["rate"], p["seeds"]) for p in mine] == [*product(known[name], tuning)]
-    lower = [p["rate"] for p in asked if p["r"] == 4]
+        of_method = [p for p in points_run if p["method"] == name and p["r"] != 4]
+        assert [(p["rate"], p["seeds"]) for p in of_method] == [*product(rates_of[name], tuning)]
+    lower = [p["rate"] for p in points_run if p["r"] == 4]
     assert lower[::2] == list(methods()["lora"].rates("small", beyond=1)[:4])
 
 
 @pytest.mark.parametrize(("seeds", "blocks"), [(5, [[0, 1], [2, 3], [4]]), (None, [[0, 1], [2]])])
 def test_seeds_are_trained_in_blocks_and_told_one_by_one(made_up, seeds, blocks):
-    session, asked = made_up
+    session, points_run = made_up
     session = dataclasses.replace(session, seeds=seeds)
-    wanted = [(Configuration("digits", name, 2), 1e-2) for name in ("lora", "loca")]
-    done = session.run(wanted, "")
-    assert [(p["seeds"], p["tunes"]) for p in asked] == [(one, False) for one in blocks] * 2
+    points = [(Configuration("digits", name, 2), 1e-2) for name in ("lora", "loca")]
+    done = session.run(points, "")
+    expected = [(block, False) for block in blocks] * 2
+    assert [(p["seeds"], p["tunes"]) for p in points_run] == expected
     count = sum(map(len, blocks))
-    assert [one.configuration.method for one in done] == ["lora"] * count + ["loca"] * count
-    assert [one.seed for one in done] == list(range(count)) * 2
-    assert all(one.result["metric"] == one.seed / 100 for one in done)
+    assert [run.configuration.method for run in done] == ["lora"] * count + ["loca"] * count
+    assert [run.seed for run in done] == list(range(count)) * 2
+    assert all(run.result["metric"] == run.seed / 100 for run in done)
 
 
 def test_points_differ_with_whatever_decides_a_run(digits):
@@ -169,15 +170,15 @@ def test_regrowth_after_the_end_is_refused_before_anything_runs(session, monkeyp
 def test_a_row_tells_its_run(session, method, alternating, learned):
     """Its seed and result, and the setting that the variant has."""
     done = session.run([(Configuration("digits", method, 1), 1e-2)], "")
-    assert [one.row["seed"] for one in done] == [0, 1]
-    assert ["patterns" in one.result for one in done] == [True, False]
-    for one in done:
-        assert one.row["alternating"] == alternating
+    assert [run.row["seed"] for run in done] == [0, 1]
+    assert ["patterns" in run.result for run in done] == [True, False]
+    for run in done:
+        assert run.row["alternating"] == alternating
         for name in ("metric", "loss", "diverged", "moved", "loss_10", "loss_25", "seconds"):
-            assert one.row[name] == one.result[name]
+            assert run.row[name] == run.result[name]
         # Learned locations are stored, random ones are not.
-        assert one.row["trained"] == 4 * 128
-        assert one.row["stored"] == (1 + learned) * one.row["trained"]
-        assert [line["seed"] for line in one.curve] == [one.seed] * 2
-        assert [line["validation"] for line in one.curve] == [e[3] for e in one.result["curve"]]
+        assert run.row["trained"] == 4 * 128
+        assert run.row["stored"] == (1 + learned) * run.row["trained"]
+        assert [line["seed"] for line in run.curve] == [run.seed] * 2
+        assert [line["validation"] for line in run.curve] == [e[3] for e in run.result["curve"]]
     assert done[0].row["loss"] != done[1].row["loss"]

@@ -45,8 +45,10 @@ def torch_file(content):
 
 def weights(seed=0, shapes=((24, 20), (16, 64))):
     rng = np.random.default_rng(seed)
-    return {f"layer.{i}.weight": torch.from_numpy(rng.normal(size=shape)).float()
-            for i, shape in enumerate(shapes)}  # fmt: skip
+    return {
+        f"layer.{i}.weight": torch.from_numpy(rng.normal(size=shape)).float()
+        for i, shape in enumerate(shapes)
+    }
 
 
 def cosines(n):
@@ -77,9 +79,9 @@ def naive(matrix, r, accounting):
 
 
 def assert_same(row, expected):
-    found = {name: row[name] for name in expected}
+    selected = {name: row[name] for name in expected}
     # Sums of pq squares in another order, and eigenvalues of a Gram matrix: about pq·2⁻⁵².
-    assert found == pytest.approx(expected, rel=1e-9, abs=1e-11)
+    assert selected == pytest.approx(expected, rel=1e-9, abs=1e-11)
 
 
 @pytest.mark.parametrize("shape", [(24, 20), (17, 40), (33, 16)])
@@ -114,11 +116,11 @@ def read_alleles(archive, pair, name):
         content = archive.read(f"mhcnuggets/saves/production/{allele}_BA.h5")
         with h5py.File(io.BytesIO(content)) as stored:
             kind = "recurrent_kernel" if "recurrent" in name else "kernel"
-            found = []
+            kernels = []
             stored[layer].visititems(
-                lambda path, item, kind=kind, found=found: found.append(np.array(item[()]).T)
+                lambda path, item, kind=kind, kernels=kernels: kernels.append(np.array(item[()]).T)
                 if re.search(rf"(^|/){kind}(:0)?$", path) else None)  # fmt: skip
-            yield found[0].astype(float)
+            yield kernels[0].astype(float)
 
 
 @pytest.mark.skipif(not FOLDER, reason="set LOCA_THEORY_WHEELS to the folder of the wheels")
@@ -134,9 +136,9 @@ def test_the_stored_table_is_that_of_a_second_implementation(pattern, study, rea
         if study != "ani":
             classes = {"mhc-1": ("I", 19, 2), "mhc-2": ("II", 41, 10)}
             name, stated, left_out = classes[study]
-            found = alleles(name, Wheels(Path(FOLDER), STUDIES[study].packages))
+            networks = alleles(name, Wheels(Path(FOLDER), STUDIES[study].packages))
             # The sum of these is in "12 of the 60" of the page.
-            assert (len(found.stated), len(found.left_out)) == (stated, left_out)
+            assert (len(networks.stated), len(networks.left_out)) == (stated, left_out)
         for row in table.sample(20, random_state=0).to_dict("records"):
             base, tuned = read(archive, row["pair"], row["name"])
             assert_same(row, naive(tuned - base, row["r"], row["accounting"]))
@@ -144,14 +146,16 @@ def test_the_stored_table_is_that_of_a_second_implementation(pattern, study, rea
 
 @pytest.mark.skipif(not FOLDER, reason="set LOCA_THEORY_WHEELS to the folder of the wheels")
 def test_the_page_says_how_near_anis_networks_are_to_their_bases():
-    found = []
+    cosines = []
     for pair in STUDIES["ani"].pairs(Wheels(Path(FOLDER), STUDIES["ani"].packages)):
-        found += [float((base * tuned).sum() / base.norm() / tuned.norm())
-                    for _, base, tuned in increments(pair)]  # fmt: skip
+        cosines += [
+            float((base * tuned).sum() / base.norm() / tuned.norm())
+            for _, base, tuned in increments(pair)
+        ]
     page = STORED.parents[2] / "docs" / "published.md"
-    count = sum(cosine < 0.5 for cosine in found)
-    said = f"{count} of {len(found)} have a cosine of W₀ and W′ below the 0.5 under which "
-    assert f"{said}`analyze` warns ({min(found):.2f} at least)" in " ".join(
+    count = sum(cosine < 0.5 for cosine in cosines)
+    said = f"{count} of {len(cosines)} have a cosine of W₀ and W′ below the 0.5 under which "
+    assert f"{said}`analyze` warns ({min(cosines):.2f} at least)" in " ".join(
         page.read_text().split()
     )
 
@@ -209,12 +213,13 @@ def test_each_step_has_one_vote_and_its_controls(tmp_path):
         Pair("tiny", {name: torch.ones(24, 20)}, {name: torch.full((24, 20), 1 + 2**-10)}),
     ]
     study = Study("", ("",), lambda _: iter(pairs), lambda _: iter([Pair("x", base, other)]))
-    found = [(item.role, item.pair) for item in votes(matrices(study, Wheels(tmp_path, ())))]
-    steps = [pair for role, pair in found if role == "increment"]
+    voters = votes(matrices(study, Wheels(tmp_path, ())))
+    roles_and_pairs = [(voter.role, voter.pair) for voter in voters]
+    steps = [pair for role, pair in roles_and_pairs if role == "increment"]
     assert steps == ["first", "second", "tiny"]
-    assert [pair for role, pair in found if role == "base"] == ["first", "tiny"]
-    assert [pair for role, pair in found if role == "bfloat16"] == ["first", "second"]
-    assert [pair for role, pair in found if role == "unrelated"] == ["x"]
+    assert [pair for role, pair in roles_and_pairs if role == "base"] == ["first", "tiny"]
+    assert [pair for role, pair in roles_and_pairs if role == "bfloat16"] == ["first", "second"]
+    assert [pair for role, pair in roles_and_pairs if role == "unrelated"] == ["x"]
     assert repeats([step[name], step[name] + 0.2 * second[name]]) == [False, False]
 
 
@@ -238,9 +243,11 @@ def test_the_networks_of_neurochem_are_read_row_after_row(tmp_path):
     first = next(STUDIES["ani"].pairs(wheels))
     np.testing.assert_array_equal(first.base["H.1"], matrix)
     np.testing.assert_array_equal(first.tuned["H.1"], (matrix + 1).astype("f4"))
-    others = [pair.tuned["H.1"][0, 0] - pair.base["H.1"][0, 0]
-              for pair in STUDIES["ani"].unrelated(wheels)]  # fmt: skip
-    assert others == pytest.approx([1] * 7 + [-7], abs=1e-5)
+    differences = [
+        pair.tuned["H.1"][0, 0] - pair.base["H.1"][0, 0]
+        for pair in STUDIES["ani"].unrelated(wheels)
+    ]
+    assert differences == pytest.approx([1] * 7 + [-7], abs=1e-5)
     files[f"{folder}.bparam"] = b""
     wheel(tmp_path, "torchani-2.0-py3-none-any.whl", files)
     with pytest.raises(InvalidArgumentError, match="does not hold 0 rows of float32 numbers"):
@@ -267,13 +274,13 @@ def test_a_study_without_its_wheel_is_left_out_and_the_others_run(tmp_path):
     table = pd.read_parquet(tmp_path / "out" / "published.parquet")
     assert set(table["accounting"]) == {"paper", "trainable", "bits"}
     assert set(table["role"]) == {"increment", "bfloat16", "base", "tuned"}
-    here = ["--data", str(tmp_path), "--out", str(tmp_path)]
-    assert CliRunner().invoke(main, [*here, "--bits"]).exit_code == 0
+    options = ["--data", str(tmp_path), "--out", str(tmp_path)]
+    assert CliRunner().invoke(main, [*options, "--bits"]).exit_code == 0
     table = pd.read_parquet(tmp_path / "published-bits.parquet")
     assert table.groupby("bits").name.nunique().tolist() == [2] * 3
     assert {"none", "dct", "random"} < set(table["transform"])
     (tmp_path / "rxnfp-0.1.0-py3-none-any.whl").unlink()
-    done = CliRunner().invoke(main, here)
+    done = CliRunner().invoke(main, options)
     assert done.exit_code == 1
     assert done.stderr.splitlines()[-1].endswith(": nothing was measured")
 
@@ -309,7 +316,7 @@ def test_an_allele_starts_from_the_parent_that_its_authors_state(tmp_path, monke
     }  # fmt: skip
     stated = "B2,B1,1.0,5,9\nB3,B1,1.0,5,9\nC1,C2,1.0,5,9\nC2,C1,1.0,5,9\n"
     folder = "mhcnuggets/saves/production"
-    files = {f"{folder}/{name}_BA.h5": keras_file(one) for name, one in networks.items()}
+    files = {f"{folder}/{name}_BA.h5": keras_file(network) for name, network in networks.items()}
     files[f"{folder}/B1_BA_to_HLAp.h5"] = keras_file(root)
     files["mhcnuggets/data/production/mhcI/mhc_tuning.csv"] = stated
     wheel(tmp_path, "mhcnuggets-2.4.1-py2.py3-none-any.whl", files)
@@ -340,26 +347,29 @@ def test_an_allele_starts_from_the_parent_that_its_authors_state(tmp_path, monke
 
 def test_a_listed_pair_is_analysed_beside_what_was_published_of_it(tmp_path):
     base = weights(0, ((64, 48), (48, 64)))
-    tuned = {name: one.clone() for name, one in base.items()}
+    tuned = {name: tensor.clone() for name, tensor in base.items()}
     tuned["layer.0.weight"][:, :12] += 1.0  # a quarter of one matrix, of rank 1
-    for name, one in (("base", base), ("tuned", tuned)):
-        save_file(one, tmp_path / f"{name}.safetensors")
+    for name, entry in (("base", base), ("tuned", tuned)):
+        save_file(entry, tmp_path / f"{name}.safetensors")
     listed = tmp_path / "pairs.toml"
-    listed.write_text(f"[mine]\nbase = '{tmp_path / 'base.safetensors'}'\n"
-                      f"tuned = ['{tmp_path / 'tuned.safetensors'}']\ngigabytes = 1\n"
-                      "published = 'A quarter changed.'\n")  # fmt: skip
-    asked = ["--pairs", str(listed), "--out", str(tmp_path / "out"), "--device", "cpu"]
-    done = CliRunner().invoke(hub, ["mine", *asked])
+    listed.write_text(
+        f"[mine]\nbase = '{tmp_path / 'base.safetensors'}'\n"
+        f"tuned = ['{tmp_path / 'tuned.safetensors'}']\ngigabytes = 1\n"
+        "published = 'A quarter changed.'\n"
+    )
+    options = ["--pairs", str(listed), "--out", str(tmp_path / "out"), "--device", "cpu"]
+    done = CliRunner().invoke(hub, ["mine", *options])
     assert done.exit_code == 0, done.output
     assert "published: A quarter changed." in done.stdout
     said = "matrices 1, entries changed in them 0.25, norm of ΔW 27.71, mean effective rank 1, "
     assert said in done.stdout
     assert (tmp_path / "out" / "analyze.parquet").exists()
-    assert f"mine (1 GB): {tmp_path / 'tuned.safetensors'}" in CliRunner().invoke(hub, asked).stdout
-    done = CliRunner().invoke(hub, ["mime", *asked])
+    shown = CliRunner().invoke(hub, options).stdout
+    assert f"mine (1 GB): {tmp_path / 'tuned.safetensors'}" in shown
+    done = CliRunner().invoke(hub, ["mime", *options])
     assert "unknown pair 'mime'; did you mean mine?" in done.stderr
-    for one in tomllib.loads(PAIRS.read_text()).values():
-        names = [one["base"], *one["tuned"]]
+    for entry in tomllib.loads(PAIRS.read_text()).values():
+        names = [entry["base"], *entry["tuned"]]
         assert all(re.fullmatch(r"hub:[\w-]+/[\w.-]+", name) for name in names)
-        assert one["published"]
-        assert one["gigabytes"] > 0
+        assert entry["published"]
+        assert entry["gigabytes"] > 0

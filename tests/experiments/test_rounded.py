@@ -37,9 +37,9 @@ def test_rows_compare_adapters_with_the_change_that_was_made(scale):
     d = after.double() - before.double()
     u, s, vh = torch.linalg.svd(d)
     nearest = u[:, :2] * s[:2] @ vh[:2]
-    missed = float((nearest - change).square().sum() / change.square().sum())
+    lost = float((nearest - change).square().sum() / change.square().sum())
     row = rows[0]
-    assert row["retained_nearest"] == pytest.approx(1 - missed, abs=1e-4)
+    assert row["retained_nearest"] == pytest.approx(1 - lost, abs=1e-4)
     assert row["changed"] == float((d != 0).double().mean())
     law = rounded_change(FORM, float(change.std()), float(base.std()))
     assert row["changed_law"] == law.changed
@@ -63,10 +63,10 @@ def test_an_analysis_is_of_the_stored_pair_and_the_truth_of_the_change():
 
 
 def test_finished_parts_are_kept_and_the_last_one_joins_the_tables(tmp_path, monkeypatch):
-    made = []
+    measured = []
 
     def measure(part, data):
-        made.append((part, data))
+        measured.append((part, data))
         tables = {"adapters": [{"study": part}]}
         return tables if part == rounded.MERGES else {**tables, "verdicts": [{"study": part}]}
 
@@ -76,11 +76,12 @@ def test_finished_parts_are_kept_and_the_last_one_joins_the_tables(tmp_path, mon
     assert run(rounded.main, ["rxnfp", "--data", str(tmp_path), "--out", str(out)]).exit_code == 0
     assert not (out / "rounded-adapters.parquet").exists()
     assert run(rounded.main, ["--data", str(tmp_path), "--out", str(out)]).exit_code == 0
-    assert [part for part, _ in made] == list(rounded.PARTS)
+    assert [part for part, _ in measured] == list(rounded.PARTS)
     tables = [pd.read_parquet(out / f"rounded-{name}.parquet") for name in ("adapters", "verdicts")]
     assert [list(table["study"]) for table in tables] == [
-        list(rounded.PARTS), list(rounded.PAIRS),
-    ]  # fmt: skip
+        list(rounded.PARTS),
+        list(rounded.PAIRS),
+    ]
     assert not (out / "rounded").exists()
 
 

@@ -74,19 +74,19 @@ def naive_loss(core, inputs, labels):
 
 def adapted(form, method):
     """Runs with other heads and adapters, whose trained numbers are not those of the start."""
-    found, cores, models, first = find_method(method), [], [], {}
+    tuner, cores, models, first = find_method(method), [], [], {}
     for seed in range(RUNS):
         torch.manual_seed(seed)
         model = SmallTransformer(
             width=16, layers=2, heads=2, length=LENGTH, classes=CLASSES, **FORMS[form]
         )
-        if not found.changes_body:
+        if not tuner.changes_body:
             adopt_parameters(model, first, lambda name: name.startswith("head"))
         first = first or dict(model.named_parameters())
         overrides = {"coefficient_steps": 1, "location_steps": 1, "alternating": 1.0}
         model = adapt(
-            model, found, Budget(1, 20), targets=["query", "value"], head="head", seed=seed,
-            overrides=overrides if found.kind == "loca" else None,
+            model, tuner, Budget(1, 20), targets=["query", "value"], head="head", seed=seed,
+            overrides=overrides if tuner.kind == "loca" else None,
         )  # fmt: skip
         source = torch.Generator().manual_seed(seed)
         for parameter in model.parameters():
@@ -113,12 +113,12 @@ def test_losses_and_gradients_are_those_of_each_run_alone(form, method):
     models, cores = adapted(form, method)
     inputs, labels = examples(form)
     losses, _ = group_losses(cores, inputs, labels)
-    alone = torch.stack([naive_loss(*one) for one in zip(cores, inputs, labels, strict=True)])
+    alone = torch.stack([naive_loss(*run) for run in zip(cores, inputs, labels, strict=True)])
     torch.testing.assert_close(losses, alone, rtol=1e-5, atol=1e-6)
-    found, expected = gradients(models, losses), gradients(models, alone)
-    for mine, other in zip(found, expected, strict=True):
-        assert mine.keys() == other.keys()
-        for name, gradient in mine.items():
+    of_group, expected = gradients(models, losses), gradients(models, alone)
+    for in_group, other in zip(of_group, expected, strict=True):
+        assert in_group.keys() == other.keys()
+        for name, gradient in in_group.items():
             torch.testing.assert_close(gradient, other[name], rtol=1e-4, atol=1e-6, msg=name)
 
 
@@ -126,11 +126,11 @@ def test_patterns_are_means_of_blocks_of_the_increments(begin):
     group = begin("full", rate=1e-2, block_side=4)
     group.train()
     (run,) = group.runs
-    increments, found = run.increments(), run.patterns()
-    assert list(found) == list(increments)  # two of two blocks
+    increments, patterns = run.increments(), run.patterns()
+    assert list(patterns) == list(increments)  # two of two blocks
     for name, increment in increments.items():
         blocks = increment.numpy().reshape(16, 4, 16, 4).mean((1, 3))
-        assert np.array(found[name]) == pytest.approx(blocks, rel=1e-3)
+        assert np.array(patterns[name]) == pytest.approx(blocks, rel=1e-3)
 
 
 @pytest.mark.parametrize("method", ["lora", "full"])
@@ -138,13 +138,13 @@ def test_a_run_that_diverges_leaves_the_others_alone(begin, method):
     expected = begin(method, seeds=(0, 1, 2), rate=1e-3).train()
     group = begin(method, seeds=(0, 1, 2), rate=1e-3)
     group.runs[1].schedule.base_lrs = [1e30 for _ in group.runs[1].schedule.base_lrs]
-    found = group.train()
-    assert [one["diverged"] for one in found] == [False, True, False]
-    assert (found[1]["metric"], found[1]["loss"]) == (None, None)
+    results = group.train()
+    assert [run["diverged"] for run in results] == [False, True, False]
+    assert (results[1]["metric"], results[1]["loss"]) == (None, None)
     for number in (0, 2):
-        assert found[number]["loss"] == pytest.approx(expected[number]["loss"], rel=1e-4)
-        last, wanted = (one[number]["curve"][-1][1:3] for one in (found, expected))
-        assert last == pytest.approx(wanted, rel=1e-4)
+        assert results[number]["loss"] == pytest.approx(expected[number]["loss"], rel=1e-4)
+        last, expected_last = (result[number]["curve"][-1][1:3] for result in (results, expected))
+        assert last == pytest.approx(expected_last, rel=1e-4)
 
 
 def test_a_run_tells_the_metric_of_its_last_step(begin):

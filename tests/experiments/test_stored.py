@@ -25,11 +25,11 @@ def records(name):
     return [{k: None if pd.isna(v) else v for k, v in row.items()} for row in rows]
 
 
-def assert_stored(found, name, folder=RUNS):
-    """What is not there is None in rows, and NaN or NA in a table."""
+def assert_stored(computed, name, folder=RUNS):
+    """A missing value is None in rows, and NaN or NA in a table."""
     expected = stored(name, folder)
-    found = pd.DataFrame(found)[list(expected)].astype(expected.dtypes.to_dict())
-    pd.testing.assert_frame_equal(found, expected)
+    computed = pd.DataFrame(computed)[list(expected)].astype(expected.dtypes.to_dict())
+    pd.testing.assert_frame_equal(computed, expected)
 
 
 @pytest.fixture(scope="module")
@@ -42,22 +42,23 @@ def tables(tmp_path_factory):
 
 @pytest.mark.parametrize("name", ["verdicts", "alternatives"])
 def test_decisions(tables, name):
-    found = [stored(name, folder) for folder in (RUNS, tables)]
+    decisions = [stored(name, folder) for folder in (RUNS, tables)]
     # Which claims it decides is told by the ledger.
-    pd.testing.assert_frame_equal(*(one.drop(columns="claims") for one in found))
+    pd.testing.assert_frame_equal(*(table.drop(columns="claims") for table in decisions))
 
 
 def test_an_alternative_has_other_runs_and_the_same_question(tables):
     """The verdict differs because the runs do: tasks, seeds, margin and level are the same."""
-    known, found = (stored(name, tables).set_index("comparison")
-                    for name in ("verdicts", "alternatives"))  # fmt: skip
+    verdicts, alternatives = (
+        stored(name, tables).set_index("comparison") for name in ("verdicts", "alternatives")
+    )
     same = ["family", "kind", "measure", "margin", "tasks", "seeds", "pairs"]
-    for like, fields in read_alternatives().items():
-        other, one = known.loc[like], found.loc[fields["name"]]
-        assert list(one[same]) == list(other[same])
-        assert one["title"] != other["title"]
-        assert one["difference"] != other["difference"]
-    assert len(found) == len(read_alternatives())
+    for original, fields in read_alternatives().items():
+        other, alternative = verdicts.loc[original], alternatives.loc[fields["name"]]
+        assert list(alternative[same]) == list(other[same])
+        assert alternative["title"] != other["title"]
+        assert alternative["difference"] != other["difference"]
+    assert len(alternatives) == len(read_alternatives())
 
 
 BY_R = ("task", "method", "r")
@@ -73,8 +74,8 @@ VARIED = ("task", "setting", "label", "value", "method")
     ],
 )
 def test_summaries(name, by, reference, of_each):
-    found = grouped(records(name), [of_each]).values()
-    lines = [line for rows in found for line in summary(rows, by, reference=reference)]
+    groups = grouped(records(name), [of_each]).values()
+    lines = [line for rows in groups for line in summary(rows, by, reference=reference)]
     assert_stored(lines, f"{name}-summary")
 
 

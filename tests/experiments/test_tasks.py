@@ -56,7 +56,7 @@ def made(task, **changed):
 
 
 def assert_disjoint(*parts):
-    assert not any(one & other for one, other in combinations(parts, 2))
+    assert not any(part & other for part, other in combinations(parts, 2))
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +88,11 @@ def test_images_and_models_of_the_stored_results(read_once, task, monkeypatch):
             digest.update(values.numpy().tobytes())
     assert digest.hexdigest()[:16] == DATA[task]
     assert_disjoint(
-        *({row.flatten().sort()[0].numpy().tobytes() for row in part["inputs"]}
-          for part in (*splits.values(), old))
-    )  # fmt: skip
+        *(
+            {row.flatten().sort()[0].numpy().tobytes() for row in part["inputs"]}
+            for part in (*splits.values(), old)
+        )
+    )
     with pytest.raises(ResourceError, match="images are too few for 9999 to train on and"):
         module.make({**chosen, "pool": 9999})
 
@@ -103,13 +105,13 @@ def test_a_prepared_task_is_a_pretrained_model(mnist, tmp_path, monkeypatch, tas
     assert torch.get_num_threads() == threads
     chosen, splits, old = made(task, pretraining_steps=30)
     weights = pretraining.pretrain(module_of(task), chosen, old)
-    given = {name: values[:200] for name, values in old.items()}
+    batch = {name: values[:200] for name, values in old.items()}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         model = module_of(task).model(chosen)
-        before = float(model(**given).loss)
+        before = float(model(**batch).loss)
         model.load_state_dict(weights)
-        assert float(model(**given).loss) < 0.9 * before
+        assert float(model(**batch).loss) < 0.9 * before
         # A classifier gets a new head, and a language model keeps its own.
         monkeypatch.setattr(prepared, "load", lambda *_: (splits, weights))
         model = base_model(prepared.Prepared(tmp_path, ""), chosen)
@@ -123,21 +125,21 @@ def test_a_prepared_task_is_a_pretrained_model(mnist, tmp_path, monkeypatch, tas
 @pytest.fixture
 def simple(tmp_path, monkeypatch):
     """A task that takes no time, and how often it was made."""
-    made, values = [], torch.arange(6.0)
+    settings_made, values = [], torch.arange(6.0)
 
     def make(chosen):
-        made.append(chosen)
+        settings_made.append(chosen)
         return {n: {"x": values, "labels": values} for n in SPLITS}, None
 
     monkeypatch.setattr(prepared, "_module_of", lambda _: SimpleNamespace(make=make))
-    return prepare("digits", tmp_path, quick=True), made
+    return prepare("digits", tmp_path, quick=True), settings_made
 
 
 @pytest.mark.parametrize("name", ["data.safetensors", "model.safetensors", "about.json"])
 @pytest.mark.parametrize("damage", [None, "changed", "cut", "gone"])
 def test_only_a_damaged_task_is_made_again(simple, tmp_path, name, damage):
-    one, made = simple
-    path = one.folder / name
+    prepared_task, settings_made = simple
+    path = prepared_task.folder / name
     content = bytearray(path.read_bytes())
     content[-10] ^= 1
     if damage == "gone":
@@ -148,9 +150,9 @@ def test_only_a_damaged_task_is_made_again(simple, tmp_path, name, damage):
         load.cache_clear()
         words = "cannot be read" if damage == "gone" else "changed since it was prepared"
         with pytest.raises(ResourceError, match=words):
-            load(*one)
-    assert prepare("digits", tmp_path, quick=True) == one
-    assert len(made) == (2 if damage else 1)
+            load(*prepared_task)
+    assert prepare("digits", tmp_path, quick=True) == prepared_task
+    assert len(settings_made) == (2 if damage else 1)
 
 
 def test_a_missing_package_is_one_line(tmp_path, monkeypatch):
@@ -194,8 +196,9 @@ def package(tmp_path, monkeypatch):
 def test_texts_are_split_by_file_and_copies_are_taken_once(package):
     parts = docstrings.splits(0, (0.1, 0.2))
     assert [label for part in parts for text, label in part if text == COPIED] == [0]
-    own = [[(text, label) for text, label in part if text != COPIED] for part in parts]
-    files = [{(re.findall(r"file (\d+)", text)[0], label) for text, label in p} for p in own]
+    without_copy = [[(text, label) for text, label in part if text != COPIED] for part in parts]
+    file = re.compile(r"file (\d+)")
+    files = [{(file.findall(text)[0], label) for text, label in p} for p in without_copy]
     assert [len(part) for part in files] == [6 * 14, 6 * 2, 6 * 4]
     assert_disjoint(*files)
 
@@ -205,10 +208,10 @@ def test_names_inside_of_words_are_masked(tmp_path, package, word):
     text = f"It is of interest that {word} is a word."
     (tmp_path / "numpy" / "m0.py").write_text(f'def f():\n    """{text}"""\n')
     masked = (*docstrings.PACKAGES, "huggingface_hub")
-    found = [text for _, text in docstrings.texts("numpy", masked=masked)]
+    texts = [text for _, text in docstrings.texts("numpy", masked=masked)]
     masks = "|".join((*docstrings.PACKAGES, r"\bnp\b", "hugging"))
-    assert any(text.startswith("It is of interest that") for text in found)
-    assert not any(re.search(masks, text, re.IGNORECASE) for text in found)
+    assert any(text.startswith("It is of interest that") for text in texts)
+    assert not any(re.search(masks, text, re.IGNORECASE) for text in texts)
 
 
 @pytest.mark.parametrize("task", ["docstrings", "source"])
@@ -225,10 +228,10 @@ def test_texts_of_packages_become_tokens(package, task):
 
 
 def test_words_are_hashed_and_short_texts_filled_up():
-    found = packages.tokens("The same_Word, the other", 6, 2048)
-    assert found[0] == found[3] == 1 + crc32(b"the") % 2047
-    assert found[2] == 1 + crc32(b"word") % 2047
-    assert found[5] == 0
+    hashes = packages.tokens("The same_Word, the other", 6, 2048)
+    assert hashes[0] == hashes[3] == 1 + crc32(b"the") % 2047
+    assert hashes[2] == 1 + crc32(b"word") % 2047
+    assert hashes[5] == 0
     assert packages.tokens("a b c", 2, 2048) == packages.tokens("a b", 2, 2048)
 
 
@@ -244,15 +247,15 @@ def test_packages_that_the_extra_installs_are_read():
     root = Path(__file__).parents[2]
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["adapters"], *extras["experiments"]]
-    found = {"loca-theory"}
-    while wanted:
-        requirement = Requirement(wanted.pop())
+    queue = [*project["dependencies"], *extras["adapters"], *extras["experiments"]]
+    installed = {"loca-theory"}
+    while queue:
+        requirement = Requirement(queue.pop())
         name, marker = canonicalize_name(requirement.name), requirement.marker
-        if name not in found and (marker is None or marker.evaluate({"extra": ""})):
-            found.add(name)
-            wanted += requires(name) or []
-    assert {canonicalize_name(distributions[name][0]) for name in EVERY_PACKAGE} <= found
+        if name not in installed and (marker is None or marker.evaluate({"extra": ""})):
+            installed.add(name)
+            queue += requires(name) or []
+    assert {canonicalize_name(distributions[name][0]) for name in EVERY_PACKAGE} <= installed
 
 
 def test_docstrings_are_taken_out_of_the_source(tmp_path):
@@ -261,8 +264,8 @@ def test_docstrings_are_taken_out_of_the_source(tmp_path):
         '"""Of the module."""\nx = 1\n\f\nclass A:\n    """Of A."""\n    def f(self):\n'
         '        """One.\n\n        Two."""\n        return 1\n'
     )
-    source, found = docstrings.without_docstrings(path)
-    assert found == ["Of the module.", "Of A.", "One.\n\nTwo."]
+    source, docstrings_taken = docstrings.without_docstrings(path)
+    assert docstrings_taken == ["Of the module.", "Of A.", "One.\n\nTwo."]
     assert source.split() == ["x", "=", "1", "class", "A:", "def", "f(self):", "return", "1"]
     (function,) = docstrings.functions_in(path)
     assert function.split() == ["def", "f(self):", "return", "1"]

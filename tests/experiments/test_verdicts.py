@@ -84,25 +84,25 @@ def test_any_verdict_of_a_family_is_false_in_at_most_5_percent(name):
     wrong = 0
     for _ in range(draws):
         shared = rng.normal(0, within, (tasks, seeds))
-        found = False
+        is_any_false = False
         for truth, kind in zip(truths, kinds, strict=True):
-            own = rng.normal(0, within, (tasks, seeds))
-            estimate = over_tasks(truth + own - shared)
+            noise = rng.normal(0, within, (tasks, seeds))
+            estimate = over_tasks(truth + noise - shared)
             verdict = verdict_of(kind, margin, estimate, level)
-            found |= is_false(kind, margin, truth, verdict, estimate, level)
-        wrong += found
+            is_any_false |= is_false(kind, margin, truth, verdict, estimate, level)
+        wrong += is_any_false
     # 5% and five standard errors of a simulated rate.
     assert wrong / draws <= 0.05 + 5 * (0.05 * 0.95 / draws) ** 0.5
 
 
 def test_tasks_of_one_draw_count_as_one():
     d = np.random.default_rng(2).normal(0.5, 1.0, (5, 3))
-    found = over_draws(d, "aabcc")
+    estimate = over_draws(d, "aabcc")
     # The sandwich of a regression on a constant, whose scores add up within a draw.
     x, scores = np.ones(5), d.mean(1) - d.mean()
     meat = sum(np.outer(s, s).sum() for s in (scores[:2], scores[2:3], scores[3:]))
-    assert found.standard_error == pytest.approx((meat / (x @ x) ** 2 * 3 / 2) ** 0.5)
-    assert (found.difference, found.degrees_of_freedom) == (pytest.approx(d.mean()), 2)
+    assert estimate.standard_error == pytest.approx((meat / (x @ x) ** 2 * 3 / 2) ** 0.5)
+    assert (estimate.difference, estimate.degrees_of_freedom) == (pytest.approx(d.mean()), 2)
     alone, plain = over_draws(d, "abcde"), over_tasks(d)
     assert alone.standard_error == pytest.approx(plain.standard_error)
     assert alone.degrees_of_freedom == plain.degrees_of_freedom
@@ -115,8 +115,8 @@ def test_variants_share_what_their_tasks_draw():
     assert draw_of("digits-3") == draw_of("small-digits-3") != draw_of("digits-4")
     assert draw_of("docstrings-3") == draw_of("source-3") != draw_of("generation-3")
     assert draw_of("digits-3") == f"digits {images._new_digits(3)}"
-    own, _ = packages._halves(3)
-    assert draw_of("source-3") == f"packages {sorted(own)}"
+    half, _ = packages._halves(3)
+    assert draw_of("source-3") == f"packages {sorted(half)}"
     assert draw_of("generation-3").removeprefix("text of ") in str(generation._root(3))
     assert draw_of("digits") == "digits"
 
@@ -124,8 +124,8 @@ def test_variants_share_what_their_tasks_draw():
 def test_values_without_spread():
     assert interval([2.5]) == (2.5, -math.inf, math.inf)
     assert interval([2.5, 2.5]) == (2.5, 2.5, 2.5)
-    found = [paired_p_value(one) for one in ([0.0, 0.0], [0.3], [0.5, 0.5])]
-    assert found == [1, 1, 0]
+    p_values = [paired_p_value(differences) for differences in ([0.0, 0.0], [0.3], [0.5, 0.5])]
+    assert p_values == [1, 1, 0]
 
 
 def made_up(tasks, seeds, between=0.8, within=1.5, seed=0):
@@ -138,11 +138,11 @@ def made_up(tasks, seeds, between=0.8, within=1.5, seed=0):
 @pytest.mark.parametrize(("between", "within"), [(0.8, 1.5), (0, np.c_[[9, 1, 1, 1]])])
 def test_bounds_over_tasks_miss_as_often_as_they_say(between, within):
     draws, level = 3000, 0.025
-    found = [over_tasks(made_up(4, 5, between, within, s)).bounds(level) for s in range(draws)]
-    for missed in ([low > 0.4 for low, _ in found], [high < 0.4 for _, high in found]):
+    bounds = [over_tasks(made_up(4, 5, between, within, s)).bounds(level) for s in range(draws)]
+    for misses in ([low > 0.4 for low, _ in bounds], [high < 0.4 for _, high in bounds]):
         spread = 5 * (level * (1 - level) / draws) ** 0.5
-        assert np.mean(missed) < level + spread
-        assert np.mean(missed) > level - spread or between == 0
+        assert np.mean(misses) < level + spread
+        assert np.mean(misses) > level - spread or between == 0
 
 
 def test_these_tasks_are_welchs_test_for_two_tasks():
@@ -150,9 +150,9 @@ def test_these_tasks_are_welchs_test_for_two_tasks():
     # (mean of first + mean of second) / 2 is half the difference of first and -second.
     test = stats.ttest_ind(first, -second, equal_var=False)
     ends = test.confidence_interval(0.9)
-    found = these_tasks(np.array([first, second]))
-    assert found.degrees_of_freedom == pytest.approx(test.df)
-    assert found.bounds(0.05) == pytest.approx((ends.low / 2, ends.high / 2))
+    estimate = these_tasks(np.array([first, second]))
+    assert estimate.degrees_of_freedom == pytest.approx(test.df)
+    assert estimate.bounds(0.05) == pytest.approx((ends.low / 2, ends.high / 2))
 
 
 @pytest.mark.parametrize("estimate", [over_tasks, these_tasks])

@@ -46,8 +46,8 @@ class Browser:
         self._clock = time.time()
         self._rest, self._last, self._session = b"", 0, None
         target = self("Target.createTarget", url="about:blank")["targetId"]
-        found = self("Target.attachToTarget", targetId=target, flatten=True)
-        self._session = found["sessionId"]
+        attached = self("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self(f"{domain}.enable")
 
@@ -69,17 +69,15 @@ class Browser:
         while (reply := self._next()).get("id") != self._last:
             self._record(reply)
         if "error" in reply:
-            msg = f"{method}: {reply['error']}"
-            raise RuntimeError(msg)
+            raise RuntimeError(f"{method}: {reply['error']}")
         return reply["result"]
 
     def _next(self):
         while b"\0" not in self._rest:
-            more = os.read(self._in.fileno(), 1 << 16)
-            if not more:
-                msg = "the browser has ended"
-                raise RuntimeError(msg)
-            self._rest += more
+            received = os.read(self._in.fileno(), 1 << 16)
+            if not received:
+                raise RuntimeError("the browser has ended")
+            self._rest += received
         message, self._rest = self._rest.split(b"\0", 1)
         return json.loads(message)
 
@@ -119,11 +117,12 @@ class Browser:
 
     def run(self, expression):
         """Evaluate JavaScript and return its value; a promise is awaited."""
-        found = self("Runtime.evaluate", expression=expression, returnByValue=True,
-                     awaitPromise=True)  # fmt: skip
-        if "exceptionDetails" in found:
-            raise RuntimeError(found["exceptionDetails"]["exception"]["description"])
-        return found["result"].get("value")
+        answer = self(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
+        if "exceptionDetails" in answer:
+            raise RuntimeError(answer["exceptionDetails"]["exception"]["description"])
+        return answer["result"].get("value")
 
     def point(self, x, y, *, click=False):
         """Move the mouse to a point of the window, click if asked, and wait for the drawing."""

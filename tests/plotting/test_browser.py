@@ -46,9 +46,9 @@ def path(analysis, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory):
-    found = browsers.Browser(browsers.executable(), tmp_path_factory.mktemp("profile"))
-    yield found
-    found.close()
+    browser = browsers.Browser(browsers.executable(), tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
 
 
 @pytest.fixture
@@ -158,8 +158,11 @@ def test_filters_reach_the_table_and_the_pictures(page, analysis):
     fill(page, "relation", "-1")
     assert names(page) == [row.name for row in shown if row.spikes <= 1]
     # Energy retained is compared in per cent, as the cells show it.
-    retained = {one.name: 100 * (1 - one.error) for one in analysis.errors
-                if (one.method, one.r) == ("LoRA", 1)}  # fmt: skip
+    retained = {
+        error.name: 100 * (1 - error.error)
+        for error in analysis.errors
+        if (error.method, error.r) == ("LoRA", 1)
+    }
     *_, below, above = sorted(retained.values())[:5]
     fill(page, "field", "LoRA")
     fill(page, "limit", f"{(below + above) / 2}")
@@ -191,7 +194,7 @@ def test_pointing_at_a_cell_says_its_matrix_and_clicking_shows_its_spectrum(page
     page.point(*point)
     name = analysis.matrices[7].name
     assert name in tips(page)
-    error = next(one for one in analysis.errors if (one.name, one.method) == (name, "LoRA"))
+    error = next(error for error in analysis.errors if (error.name, error.method) == (name, "LoRA"))
     assert f"LoRA: {1 - error.error:.1%}" in tips(page)
     page.point(*point, click=True)
     assert chosen(page) == name
@@ -276,16 +279,17 @@ def test_columns_beyond_the_edge_are_hinted_at_until_they_are_in_view(tab, analy
     tab.run(f"{scrolled}{wide}.scrollLeft = 1e6; }})")
     assert tab.run(hint) == "none"
     tops = f"[...{wide}.querySelectorAll('tbody th')].map((one) => one.getBoundingClientRect().top)"
-    first, *others = tab.run(tops)
-    assert all((top - first).is_integer() for top in map(float, others)), "rules are whole"
+    first, *further_tops = tab.run(tops)
+    assert all((top - first).is_integer() for top in map(float, further_tops)), "rules are whole"
 
 
 def test_what_is_retained_is_in_view_in_a_wide_window_and_a_note_is_one_line_high(
     tab, analysis, tmp_path
 ):
     note = "a remark that is much longer than what fits into a column of this table " * 5
-    noted = replace(analysis, matrices=(replace(analysis.matrices[0], note=note),
-                                        *analysis.matrices[1:]))  # fmt: skip
+    noted = replace(
+        analysis, matrices=(replace(analysis.matrices[0], note=note), *analysis.matrices[1:])
+    )
     tab.open(report(noted).save(tmp_path / "noted.html"))
     edges = (
         "[...document.querySelectorAll('#matrices thead th')].filter((one) => one.offsetWidth)"
@@ -293,7 +297,7 @@ def test_what_is_retained_is_in_view_in_a_wide_window_and_a_note_is_one_line_hig
     )
     ends = dict(tab.run(edges))
     assert (
-        max(ends[one] for one in ends if one.endswith("r\xa0=\xa01") and "worth" not in one) <= 1400
+        max(ends[key] for key in ends if key.endswith("r\xa0=\xa01") and "worth" not in key) <= 1400
     )
     heights = "[...document.querySelectorAll('#matrices tbody tr')].map((one) => one.offsetHeight)"
     first, second, *_ = tab.run(heights)
@@ -331,9 +335,9 @@ def test_a_narrow_window_is_not_wider_than_itself(tab, analysis, tmp_path, width
 
 def test_without_scripts_the_tables_are_there_and_the_pictures_are_not(tab, path, analysis):
     tab.open(path, script=False)
-    found = tab.run(
+    rows_and_hidden = tab.run(
         "[document.querySelectorAll('#matrices tbody tr').length,"
         " [...document.querySelectorAll('.picture, #controls')].every((one) => !one.offsetHeight)]"
     )
-    assert found == [len(analysis.matrices), True]
+    assert rows_and_hidden == [len(analysis.matrices), True]
     tab("Emulation.setScriptExecutionDisabled", value=False)

@@ -25,17 +25,19 @@ STORED = Path(__file__).parents[2] / "figures"
 PACKAGE = Path(loca_theory.__file__).parent
 ALONE = Runner(jobs=1)
 SOURCES = {
-    label: one.data.source for label, one in FIGURES.items() if isinstance(one.data, Computed)
+    label: figure.data.source
+    for label, figure in FIGURES.items()
+    if isinstance(figure.data, Computed)
 }
 
 
 def test_they_show_what_the_paper_shows():
-    one, two, toy = (SOURCES[label] for label in ("sim_1", "sim_2", "toy_recovery"))
-    assert one.engines == two.engines == (Engine.EXACT,)
-    assert (one.shapes[0], one.shapes[-1]) == ((100, 100), (300, 300))
-    assert one.ranks == (8, 16, 24, 32)
-    assert two.shapes == ((768, 768), (4096, 4096))
-    assert two.ranks == tuple(range(8, 33))
+    first, second, toy = (SOURCES[label] for label in ("sim_1", "sim_2", "toy_recovery"))
+    assert first.engines == second.engines == (Engine.EXACT,)
+    assert (first.shapes[0], first.shapes[-1]) == ((100, 100), (300, 300))
+    assert first.ranks == (8, 16, 24, 32)
+    assert second.shapes == ((768, 768), (4096, 4096))
+    assert second.ranks == tuple(range(8, 33))
     assert (toy.sizes, toy.components, toy.steps) == ((6,), (3,), 4000)
     for label in ("sim_3", "crossings", "phase"):
         study = SOURCES[label]
@@ -45,7 +47,7 @@ def test_they_show_what_the_paper_shows():
 
 @pytest.mark.parametrize("label", SOURCES)
 def test_what_this_repository_shows_is_drawn_without_computing(label):
-    """Its table is of the settings that the figure asks for."""
+    """Its table has the settings that the figure asks for."""
     assert find_drawing(label, STORED).source is None
 
 
@@ -79,13 +81,13 @@ def small(monkeypatch):
     monkeypatch.setitem(FIGURES, "sim_1", replace(paper, data=replace(paper.data, source=source)))
     runs, run = [], Simulation.run
     monkeypatch.setattr(
-        Simulation, "run", lambda self, *rest: runs.append(self.seed) or run(self, *rest)
+        Simulation, "run", lambda self, *arguments: runs.append(self.seed) or run(self, *arguments)
     )
     return runs
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def cwd(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -94,20 +96,20 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_what_was_computed_is_stored_and_drawn_from(here, small):
+def test_what_was_computed_is_stored_and_drawn_from(cwd, small):
     assert figure("sim_2", STORED).axes[0].get_title("left") == "768 × 768"
-    assert small == names(here) == []
-    figure("sim_1", runner=Runner(here / "points", jobs=1))
-    assert names(here) == ["points"], "written where the runner says, and nowhere else"
+    assert small == names(cwd) == []
+    figure("sim_1", runner=Runner(cwd / "points", jobs=1))
+    assert names(cwd) == ["points"], "written where the runner says, and nowhere else"
     figure("sim_1", out="kept", seed=1, runner=ALONE)
     files = ["sim_1.manifest.json", "sim_1.parquet", "sim_1.pdf", "sim_1.png"]
-    assert names(here / "kept") == files
+    assert names(cwd / "kept") == files
     figure("sim_1", results="kept", out="drawn", seed=1, runner=ALONE)
     assert small == [0, 1]
-    assert names(here / "drawn") == ["sim_1.pdf", "sim_1.png"]
-    for name in names(here / "drawn"):
-        assert (here / "drawn" / name).read_bytes() == (here / "kept" / name).read_bytes()
-    path = here / "kept" / "sim_1.manifest.json"
+    assert names(cwd / "drawn") == ["sim_1.pdf", "sim_1.png"]
+    for name in names(cwd / "drawn"):
+        assert (cwd / "drawn" / name).read_bytes() == (cwd / "kept" / name).read_bytes()
+    path = cwd / "kept" / "sim_1.manifest.json"
     manifest = json.loads(path.read_text())
     assert manifest["grid"] == FIGURES["sim_1"].data.source.describe()
     assert find_drawing("sim_1", "kept", seed=1).source is None
@@ -130,13 +132,13 @@ REFUSED = [
     (("sim_1", "nowhere"), ResourceError, r'no folder nowhere; .* leave out results="\.\.\."'),
     (("sim_9",), InvalidArgumentError, r"unknown figure 'sim_9'; did you mean sim_3\?"),
     (("",), InvalidArgumentError, "unknown figure ''; choose from sim_1, sim_2"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("arguments", "kind", "message"), REFUSED)
-def test_what_cannot_be_drawn_is_refused(here, arguments, kind, message):
+def test_what_cannot_be_drawn_is_refused(cwd, arguments, kind, message):
     for folder in ("a", "b"):
-        store_rows([{"task": "text"}], {}, here / folder, "budgets-summary")
+        store_rows([{"task": "text"}], {}, cwd / folder, "budgets-summary")
     with pytest.raises(kind, match=message):
         figure(*arguments)
-    assert names(here) == ["a", "b"]
+    assert names(cwd) == ["a", "b"]

@@ -67,10 +67,10 @@ def test_the_recovery_shows_every_fraction_with_its_interval(tables):
 
 def test_the_title_says_what_the_papers_search_and_the_best_one_find():
     rows = study("swap", "central", problems=20, steps=400, conditions=(1.0,)).to_frame("rows")
-    found = dict(zip(rows["search"], 100 * rows["recovered"], strict=True))
+    rates = dict(zip(rows["search"], 100 * rows["recovered"], strict=True))
     figure = drawn(draw_recovery, rows)
     assert figure.get_suptitle() == (
-        f"Problems solved: the paper's search {found['central']:.1f}%, swap {found['swap']:.1f}%"
+        f"Problems solved: the paper's search {rates['central']:.1f}%, swap {rates['swap']:.1f}%"
     )
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert labels == ["swap", "central (the paper's)"]

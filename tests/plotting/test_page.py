@@ -36,18 +36,18 @@ class Texts:
     """The innermost texts of a page, its tags, the rows of its tables, and what it refers to."""
 
     def __init__(self, page):
-        every = BeautifulSoup(page, "html.parser").find_all(True)
-        named = [(name, one[name]) for one in every for name in one.attrs]
+        tags = BeautifulSoup(page, "html.parser").find_all(True)
+        named = [(name, tag[name]) for tag in tags for name in tag.attrs]
         assert not [name for name, _ in named if name.startswith("on")], "no handler is there"
-        self.tags = [one.name for one in every]
+        self.tags = [tag.name for tag in tags]
         self.ids = [value for name, value in named if name == "id"]
         self.sources = [value for name, value in named if name in ("src", "href", "srcset")]
-        rows = [one.find_all(["td", "th"]) for one in every if one.name == "tr"]
+        rows = [tag.find_all(["td", "th"]) for tag in tags if tag.name == "tr"]
         # A heading does not break inside a name.
         self.rows = [[cell.get_text().replace("\xa0", " ") for cell in row] for row in rows]
         # A name may be broken at any of its dots.
-        inner = [one for one in every if all(tag.name == "wbr" for tag in one.find_all(True))]
-        self.texts = [one.get_text().strip() for one in inner]
+        inner = [tag for tag in tags if all(tag.name == "wbr" for tag in tag.find_all(True))]
+        self.texts = [tag.get_text().strip() for tag in inner]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def analysis():
 def full():
     """Two fine-tunes, their subspaces, and a total to split: every statistic and table."""
     base = {f"a.{i}.{kind}.weight": normal(24, 20, seed=i) for i, kind in enumerate("qv")}
-    tuned = [{name: one + size * one.flip(0) for name, one in base.items()} for size in (1, 3)]
+    tuned = [{name: w + size * w.flip(0) for name, w in base.items()} for size in (1, 3)]
     return analyze(base, *tuned, ranks=[1], subspaces=2, allocate=200)
 
 
@@ -89,10 +89,12 @@ def test_an_analysis_has_verdict_tables_and_manifest(analysis, page):
 
 
 def test_unrelated_checkpoints_are_said_to_be_below_the_title(page):
-    found = analyze({"a.weight": normal(24, 20)}, {"a.weight": normal(24, 20, seed=1)}, ranks=[2])
-    texts = Texts(report(found).html).texts
-    assert texts.index(found.warnings[0]) < texts.index("Every matrix")
-    assert texts.count(found.warnings[0]) == 1
+    unrelated = analyze(
+        {"a.weight": normal(24, 20)}, {"a.weight": normal(24, 20, seed=1)}, ranks=[2]
+    )
+    texts = Texts(report(unrelated).html).texts
+    assert texts.index(unrelated.warnings[0]) < texts.index("Every matrix")
+    assert texts.count(unrelated.warnings[0]) == 1
     assert "cos(W₀, W′)" in texts
     assert "are unrelated" not in page.html
 
@@ -108,26 +110,26 @@ def test_the_table_of_matrices_is_complete_without_scripts(analysis, page):
         outside = (f"{matrix.outlier_mass:.0%}", str(matrix.spikes))
         shown = outside if follows_law(matrix) else ("none", "none")
         assert (cells["outside bulk"], cells["spikes"]) == shown
-        mine = [error for error in analysis.errors if error.name == matrix.name]
-        for error in mine:
+        of_matrix = [error for error in analysis.errors if error.name == matrix.name]
+        for error in of_matrix:
             shown = error.method
             assert cells[f"{shown}, r = {error.r}"] == f"{1 - error.error:.1%}"
             if error.method != "LoRA" and error.spectral_error is not None:
                 worth = error.spectral_error - error.error
                 assert cells[f"{shown} worth, r = {error.r}"] == f"{worth:+z.1%}"
-        (low_rank,) = [one for one in mine if (one.method, one.r) == ("LoRA", 2)]
+        (low_rank,) = [error for error in of_matrix if (error.method, error.r) == ("LoRA", 2)]
         shuffled = low_rank.shuffled_error
         assert cells["LoRA shuffled, r = 2"] == ("" if shuffled is None else f"{1 - shuffled:.1%}")
         assert "LoRA worth, r = 2" not in cells
-        best = min((one for one in mine if one.r == 2), key=lambda one: one.error)
+        best = min((error for error in of_matrix if error.r == 2), key=lambda error: error.error)
         assert cells["best, r = 2"] == best.method
 
 
 def test_every_column_is_explained_and_what_is_retained_comes_first(page):
-    found = re.findall(r'<th scope="col"([^>]*)>', page.html)
-    assert len(found) > 30
-    assert all(re.fullmatch(r' title="[^"]{9,}\."', one) for one in found)
-    assert any("DCT, best coefficients" in one for one in found)
+    headings = re.findall(r'<th scope="col"([^>]*)>', page.html)
+    assert len(headings) > 30
+    assert all(re.fullmatch(r' title="[^"]{9,}\."', attributes) for attributes in headings)
+    assert any("DCT, best coefficients" in attributes for attributes in headings)
     (heading,) = [row for row in Texts(page.html).rows if row[0] == "name" and "σ" in row]
     assert heading[:4] == ["name", "kind", "shape", "best, r = 2"]
     assert heading.index("LoRA shuffled, r = 2") < heading.index("σ")
@@ -150,7 +152,7 @@ def test_several_fine_tunes_have_tables_of_their_own(full, page):
 
     for number, totals in enumerate(full.summary.by_tuned):
         expected = {"fine-tune": totals.name, "matrices": str(totals.matrices)}
-        errors = {one.method: f"{1 - one.error:.1%}" for one in totals.errors}
+        errors = {error.method: f"{1 - error.error:.1%}" for error in totals.errors}
         assert below("matrices", number) >= (expected | errors).items()
     assert "The fine-tunes" not in Texts(page.html).texts, "there is only one"
     compared, size = full.comparisons[0], full.allocation[0]
@@ -163,8 +165,8 @@ def test_several_fine_tunes_have_tables_of_their_own(full, page):
 
 def test_the_map_has_the_matrices_that_a_rank_fits_and_the_line_between_the_methods():
     tuned = {"a.weight": normal(24, 20), "b.weight": normal(16, 16)}
-    found = analyze({name: 0 * one for name, one in tuned.items()}, tuned, ranks=[2, 10])
-    shown = picture_data(found, matrix_columns(found))
+    analysis = analyze({name: 0 * weight for name, weight in tuned.items()}, tuned, ranks=[2, 10])
+    shown = picture_data(analysis, matrix_columns(analysis))
     # A coefficient costs two of the budget's r (p + q) numbers: r = 2 pays for 44 of 480.
     assert shown["coefficients"] == {"2": [0.0916667, 0.125], "10": [0.458333, None]}
     line = dict(zip(shown["line"]["x"], shown["line"]["y"], strict=True))
@@ -175,21 +177,21 @@ def test_the_map_has_the_matrices_that_a_rank_fits_and_the_line_between_the_meth
 def test_the_data_are_json_that_any_browser_reads(analysis):
     rows = tuple(replace(row, tail_exponent=math.inf, energy=math.nan) for row in analysis.matrices)
     strange = replace(analysis, matrices=rows, spectra=analysis.spectra[:1])
-    found = picture_data(strange, matrix_columns(strange))
-    assert json.loads(json.dumps(found, allow_nan=False)) == json.loads(json.dumps(found))
-    by_title = {one["title"]: one["values"] for one in found["columns"]}
+    drawn = picture_data(strange, matrix_columns(strange))
+    assert json.loads(json.dumps(drawn, allow_nan=False)) == json.loads(json.dumps(drawn))
+    by_title = {column["title"]: column["values"] for column in drawn["columns"]}
     assert by_title["energy"] is None, "no number in it"
     assert by_title["name"] is None
     assert by_title["σ"] == [float(f"{row.sigma:.6g}") for row in rows]
-    assert found["spectra"][0]["counts"] == analysis.spectra[0].counts
-    assert found["spectra"][1] is None
+    assert drawn["spectra"][0]["counts"] == analysis.spectra[0].counts
+    assert drawn["spectra"][1] is None
 
 
 def test_names_from_files_stay_names(page):
-    found = Texts(page.html)
-    assert HOSTILE in found.texts, "escaped, not left out"
-    assert "img" not in found.tags
-    assert found.tags.count("script") == page.html.count("</script>") == 4
+    texts = Texts(page.html)
+    assert HOSTILE in texts.texts, "escaped, not left out"
+    assert "img" not in texts.tags
+    assert texts.tags.count("script") == page.html.count("</script>") == 4
     data = re.search(r'<script [^>]*id="data">(.*?)</script>', page.html)[1]
     assert json.loads(data)["rows"][0]["name"] == HOSTILE
     assert breakable("a.<b>.c") == "a.<wbr>&lt;b&gt;.<wbr>c"
@@ -211,7 +213,7 @@ def test_a_page_refers_to_nothing_outside_itself(page, simulation):
 
 
 def test_scripts_name_elements_that_the_page_has(page):
-    scripts = [one.read_text("utf-8") for one in HTML.iterdir() if one.name.endswith(".js")]
+    scripts = [path.read_text("utf-8") for path in HTML.iterdir() if path.name.endswith(".js")]
     pattern = r'(?:find|getElementById|figure)\("([a-z-]+)"'
     used = {name for script in scripts for name in re.findall(pattern, script)}
     ids = Texts(page.html).ids
@@ -222,9 +224,9 @@ def test_scripts_name_elements_that_the_page_has(page):
 
 def test_an_analysis_of_nothing_has_a_page(analysis):
     empty = replace(analysis, matrices=(), errors=(), spectra=(), figure_data=())
-    found = Texts(report(empty).html)
-    assert "script" not in found.tags
-    assert "Skipped" in found.texts
+    texts = Texts(report(empty).html)
+    assert "script" not in texts.tags
+    assert "Skipped" in texts.texts
 
 
 def luminance(color):
@@ -233,8 +235,8 @@ def luminance(color):
     return linear @ (0.2126, 0.7152, 0.0722)
 
 
-def contrast(one, other):
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+def contrast(first, other):
+    light, dark = sorted((luminance(first), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
@@ -244,7 +246,7 @@ def test_texts_and_marks_stand_out(theme):
     style = (HTML / "style.css").read_text("utf-8")
     colors = dict(re.findall(r"--(\w+): (#\w{6})", re.findall(r":root \{([^}]*)\}", style)[theme]))
     for back in ("back", "panel", "mark"):
-        # What the accessibility guidelines of the web ask of texts and of pictures.
+        # Contrasts that the accessibility guidelines of the web ask of texts and of pictures.
         for text in ("text", "quiet", "accent"):
             assert contrast(colors[text], colors[back]) >= 4.5, (text, back)
     for mark in ("blue", "red", "green", "pink", "sky", "orange", "grey"):

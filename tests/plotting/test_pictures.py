@@ -41,10 +41,10 @@ class Columns(Method):
     name, title = "columns", "the first columns, as they are and in their order"
 
     def approximate(self, matrix, budget, *_):
-        found = torch.zeros_like(matrix)
+        approximation = torch.zeros_like(matrix)
         count = budget.numbers // budget.p
-        found[:, :count] = matrix[:, :count]
-        return found
+        approximation[:, :count] = matrix[:, :count]
+        return approximation
 
 
 class Rows(Columns):
@@ -107,9 +107,9 @@ def test_every_result_has_its_pictures(results, kind, pictures):
 
 def names_in(figure):
     """What labels and legends say."""
-    texts = [one.get_text() for axis in figure.axes for one in axis.texts]
+    texts = [text.get_text() for axis in figure.axes for text in axis.texts]
     legends = (*figure.legends, *filter(None, (axis.get_legend() for axis in figure.axes)))
-    return {*texts, *(one.get_text() for legend in legends for one in legend.get_texts())}
+    return {*texts, *(text.get_text() for legend in legends for text in legend.get_texts())}
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,9 @@ def names_in(figure):
     [("simulation", "errors"), ("one structure", "equicorrelated"), ("analysis", "errors")],
 )
 def test_some_methods_can_be_drawn(results, kind, picture):
-    everything = names_in(plot(results(kind), picture))
-    some = names_in(plot(results(kind), picture, methods=["lora", "LoCA"]))
-    assert {"LoRA", "LoCA"} <= some < everything
+    all_names = names_in(plot(results(kind), picture))
+    chosen = names_in(plot(results(kind), picture, methods=["lora", "LoCA"]))
+    assert {"LoRA", "LoCA"} <= chosen < all_names
 
 
 def test_ranks_a_title_and_a_size_are_those_that_are_asked(results):
@@ -137,26 +137,28 @@ def test_ranks_a_title_and_a_size_are_those_that_are_asked(results):
 
 def points(axis, marker):
     return [
-        point for line in axis.lines if line.get_marker() == marker
+        point
+        for line in axis.lines
+        if line.get_marker() == marker
         for point in zip(*line.get_data(), strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def test_matrices_lie_on_the_phase_diagram_by_their_budget_and_their_leading_energy(results):
     result = results("analysis")
     figure = plot(result, "phase")
     (axis,) = figure.axes
-    shapes = {one.name: one.shape for one in result.matrices}
-    errors = [one for one in result.errors if one.method == "LoRA"]
-    budgets = {one.name: sum(shapes[one.name]) / np.prod(shapes[one.name]) for one in errors}
-    found = [point for mark in "os^DvPX" for point in points(axis, mark)]
-    assert len(found) == len(errors)
-    for one in errors:
-        (x,) = [x for x, y in found if y == pytest.approx(1 - one.error, rel=1e-12)]
-        assert x == pytest.approx(budgets[one.name], rel=1e-12)
+    shapes = {row.name: row.shape for row in result.matrices}
+    errors = [row for row in result.errors if row.method == "LoRA"]
+    budgets = {row.name: sum(shapes[row.name]) / np.prod(shapes[row.name]) for row in errors}
+    drawn_points = [point for mark in "os^DvPX" for point in points(axis, mark)]
+    assert len(drawn_points) == len(errors)
+    for error in errors:
+        (x,) = [x for x, y in drawn_points if y == pytest.approx(1 - error.error, rel=1e-12)]
+        assert x == pytest.approx(budgets[error.name], rel=1e-12)
     x, y = axis.lines[0].get_data()
     assert y[100] == coefficient_fraction(x[100])
-    above = sum(1 - one.error > coefficient_fraction(budgets[one.name]) for one in errors)
+    above = sum(1 - error.error > coefficient_fraction(budgets[error.name]) for error in errors)
     words = f"{above} of {len(errors)} matrices lie where LoRA retains more at r = {errors[0].r}"
     assert figure.get_suptitle() == words
 
@@ -165,10 +167,10 @@ def test_a_crossing_lies_where_both_methods_retain_the_same():
     """Within the errors that are left out, of order 1/K, the boundary passes through it."""
     table = pd.read_parquet(STORED / "phase.parquet")
     (axis,) = draw_phase(table, (300, 300)).axes
-    found = points(axis, "o")
-    assert [x for x, _ in found] == [r / 300 for r in (8, 16, 24, 32)]
+    crossings = points(axis, "o")
+    assert [x for x, _ in crossings] == [r / 300 for r in (8, 16, 24, 32)]
     one_spike = next(line for line in axis.lines if line.get_linestyle() == "--")
-    for x, y in found:
+    for x, y in crossings:
         assert np.interp(x, *one_spike.get_data()) == pytest.approx(y, abs=1 / 300)
         assert coefficient_fraction(x) < y
 
@@ -256,14 +258,14 @@ def is_shown(text):
     ticks = {
         label: ends
         for line, ends in (
-            ends for axis in text.figure.axes for ends in (
-                (axis.xaxis, axis.get_xlim()), (axis.yaxis, axis.get_ylim())
-            )
+            ends
+            for axis in text.figure.axes
+            for ends in ((axis.xaxis, axis.get_xlim()), (axis.yaxis, axis.get_ylim()))
         )
         for tick in (*line.get_major_ticks(), *line.get_minor_ticks())
         for label in (tick.label1, tick.label2)
         if not min(ends) <= tick.get_loc() <= max(ends)
-    }  # fmt: skip
+    }
     return bool(text.get_text().strip()) and text.get_visible() and text not in ticks
 
 
@@ -295,8 +297,8 @@ def test_a_picture_in_a_paper_has_its_size_and_its_texts_are_inside_and_apart(
 
 
 def test_colours_labels_and_scales_are_those_that_are_asked(results):
-    asked = {"colors": {"R": "#123456"}, "labels": {"LoRA": "low rank"}, "log": "y"}
-    (axis,) = plot(results("simulation"), **asked).axes
+    options = {"colors": {"R": "#123456"}, "labels": {"LoRA": "low rank"}, "log": "y"}
+    (axis,) = plot(results("simulation"), **options).axes
     lines = {line.get_label(): line for line in axis.lines}
     assert lines["low rank"].get_color() == "#123456"
     assert (axis.get_yscale(), axis.get_xscale()) == ("log", "linear")
@@ -305,10 +307,10 @@ def test_colours_labels_and_scales_are_those_that_are_asked(results):
     point = axis.transData.transform((2, lines["low rank"].get_ydata()[-1]))
     end = axis.transAxes.inverted().transform(point)[1]
     assert label.xy[1] == pytest.approx(end, abs=0.05), "beside its line"
-    own = Figure().subplots()
-    plot(results("simulation"), ax=own, **asked)
-    assert "low rank" in [text.get_text() for text in own.get_legend().get_texts()]
-    assert not own.texts, "beside the user's axes there may be no room"
+    axes = Figure().subplots()
+    plot(results("simulation"), ax=axes, **options)
+    assert "low rank" in [text.get_text() for text in axes.get_legend().get_texts()]
+    assert not axes.texts, "beside the user's axes there may be no room"
 
 
 def is_named(line):
@@ -319,11 +321,11 @@ def test_no_two_lines_of_a_picture_look_the_same(results):
     for kind, pictures in PICTURES.items():
         for name in pictures:
             for axis in plot(results(kind), name).axes:
-                lines = [one for one in axis.lines if is_named(one)]
+                lines = [line for line in axis.lines if is_named(line)]
                 looks = {
-                    (one.get_color(), str(one._unscaled_dash_pattern), one.get_marker(),
-                     one.get_linewidth(), one.get_markerfacecolor())
-                    for one in lines
+                    (line.get_color(), str(line._unscaled_dash_pattern), line.get_marker(),
+                     line.get_linewidth(), line.get_markerfacecolor())
+                    for line in lines
                 }  # fmt: skip
                 assert len(looks) == len(lines), (kind, name)
     assert len({mark(k) for k in range(49)}) == 49

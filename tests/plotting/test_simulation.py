@@ -1,4 +1,4 @@
-"""What the figure of errors shows: panels, lines, bands and names."""
+"""The figure of errors: panels, lines, bands and names."""
 
 import re
 from itertools import pairwise
@@ -41,8 +41,8 @@ def labels(axis):
     """The methods named at the right end, lowest first, and the heights of the names."""
     texts = sorted(axis.texts, key=lambda text: text.xy[1])
     return [
-        ([known_name(name) for name in re.split(r",\s", one.get_text())], one.xy[1])
-        for one in texts
+        ([known_name(name) for name in re.split(r",\s", text.get_text())], text.xy[1])
+        for text in texts
     ]
 
 
@@ -98,9 +98,9 @@ def test_a_line_has_the_exact_values_or_a_band_of_two_standard_errors(tables):
     (band,) = bands(axis)
     corners = band.get_paths()[0].vertices
     for _, row in simulated.iterrows():
-        here = corners[corners[:, 0] == row["r"], 1]
-        wanted = row["error"] + np.array([-2, 2]) * row["standard_error"]
-        np.testing.assert_allclose([here.min(), here.max()], wanted, rtol=1e-12)
+        corner = corners[corners[:, 0] == row["r"], 1]
+        expected = row["error"] + np.array([-2, 2]) * row["standard_error"]
+        np.testing.assert_allclose([corner.min(), corner.max()], expected, rtol=1e-12)
 
 
 def test_a_line_goes_on_where_exact_values_end(monkeypatch):
@@ -141,11 +141,11 @@ def test_every_method_has_a_look_of_its_own():
     st.lists(st.floats(-0.05, 1.05), min_size=1, max_size=14).map(sorted).map(np.array),
     st.floats(0.001, 0.1),
 )
-def test_labels_keep_their_order_and_distance_and_move_as_little_as_needed(wanted, gap):
+def test_labels_keep_their_order_and_distance_and_move_as_little_as_needed(ends, gap):
     axis = Figure().subplots()
     axis.set_ylim(2, 0)
-    positions = label_heights(axis, 2 - 2 * wanted, gap)
+    positions = label_heights(axis, 2 - 2 * ends, gap)
     assert np.all(np.diff(positions) >= gap - 1e-9)
-    assert positions.mean() == pytest.approx(wanted.mean(), abs=1e-9)
-    apart = wanted + gap * np.arange(len(wanted)) * 1.01
+    assert positions.mean() == pytest.approx(ends.mean(), abs=1e-9)
+    apart = ends + gap * np.arange(len(ends)) * 1.01
     np.testing.assert_allclose(label_heights(axis, 2 - 2 * apart, gap), apart, atol=1e-12)

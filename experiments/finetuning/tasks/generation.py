@@ -43,8 +43,9 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
         splits[split] = {"inputs": blocks, "labels": blocks}
     pretraining = _blocks(source, length)
     if min(len(pretraining), *(len(split["labels"]) for split in splits.values())) == 0:
-        msg = f"{_root(chosen['draw'])} has too few source files; use a Python with its sources"
-        raise ResourceError(msg)
+        raise ResourceError(
+            f"{_root(chosen['draw'])} has too few source files; use a Python with its sources"
+        )
     return splits, {"inputs": pretraining, "labels": pretraining}
 
 
@@ -55,7 +56,7 @@ def _root(draw: int) -> Path:
     return root_of(random.Random(draw).choice(PACKAGES + OTHER_PACKAGES))
 
 
-def _files(draw: int, most: int | None) -> dict[str, list[Path]]:
+def _files(draw: int, limit: int | None) -> dict[str, list[Path]]:
     root = _root(draw)
     paths = [
         path
@@ -63,7 +64,7 @@ def _files(draw: int, most: int | None) -> dict[str, list[Path]]:
         if not any(part in path.relative_to(root).as_posix() for part in _EXCLUDED)
     ]
     random.Random(draw).shuffle(paths)
-    paths = paths[:most]
+    paths = paths[:limit]
     first = round(_VALIDATION * len(paths))
     second = first + round(_TEST * len(paths))
     return {"validation": paths[:first], "test": paths[first:second], "train": paths[second:]}
@@ -76,5 +77,5 @@ def model(chosen: dict[str, Any]) -> nn.Module:
 
 def _blocks(text: str, length: int) -> torch.Tensor:
     values = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).to(torch.int64)
-    whole = len(values) // length
-    return values[: whole * length].view(whole, length)
+    count = len(values) // length
+    return values[: count * length].view(count, length)

@@ -44,9 +44,10 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
     patches = _patches(images, chosen["patch"])
     total, pool, validation = int(is_new.sum()), chosen["pool"], chosen["validation"]
     if pool + validation >= total:
-        msg = f"{total} images are too few for {pool} to train on and {validation} to validate; "
-        msg += "choose fewer in tasks.toml"
-        raise ResourceError(msg)
+        raise ResourceError(
+            f"{total} images are too few for {pool} to train on and {validation} to validate; "
+            "choose fewer in tasks.toml"
+        )
     counts = [pool, validation, total - pool - validation]
     parts = zip(patches[is_new].split(counts), classes[is_new].split(counts), strict=True)
     splits = {
@@ -64,9 +65,9 @@ def _new_digits(draw: int) -> list[int]:
 
 def _turned(images: torch.Tensor, draw: int) -> torch.Tensor:
     """Images (N, h, h) turned by 90 degrees; of a draw, turned or mirrored at random."""
-    which = random.Random(draw).randint(1, 7) if draw else 1
-    images = images.transpose(1, 2) if which >= 4 else images
-    return images.rot90(which % 4, (1, 2))
+    turn = random.Random(draw).randint(1, 7) if draw else 1
+    images = images.transpose(1, 2) if turn >= 4 else images
+    return images.rot90(turn % 4, (1, 2))
 
 
 def _patches(images: torch.Tensor, side: int) -> torch.Tensor:

@@ -37,42 +37,43 @@ _PADDING = 0
 
 def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
     """Make the splits, and docstrings of other packages to pretrain a model on."""
-    own, others = _halves(chosen["draw"])
+    classes, pretraining = _halves(chosen["draw"])
     options = {"most_files": chosen.get("files"), "masked": (*PACKAGES, *OTHER_PACKAGES)}
     read = _READERS[chosen["texts"]]
-    parts = splits(chosen["draw"], _FRACTIONS, packages=own, read=read, **options)
-    made: dict[str, Split] = {}
+    parts = splits(chosen["draw"], _FRACTIONS, packages=classes, read=read, **options)
+    encoded: dict[str, Split] = {}
     seen: set[tuple[int, ...]] = set()
-    most = {"validation": chosen["validation"], "test": chosen.get("test")}
+    limits = {"validation": chosen["validation"], "test": chosen.get("test")}
     for name, part in zip(SPLITS, parts, strict=True):
-        made[name] = _encoded(part, chosen, seen, most.get(name))
-        if not len(made[name]["labels"]):
-            msg = f"the installed packages have no texts for the {name} set; install "
-            msg += f"{', '.join(own)} with their source"
-            raise ResourceError(msg)
-    (examples,) = splits(chosen["draw"], (), packages=others, **options)
-    return made, _encoded(examples, chosen, seen)
+        encoded[name] = _encoded(part, chosen, seen, limits.get(name))
+        if not len(encoded[name]["labels"]):
+            raise ResourceError(
+                f"the installed packages have no texts for the {name} set; install "
+                f"{', '.join(classes)} with their source"
+            )
+    (examples,) = splits(chosen["draw"], (), packages=pretraining, **options)
+    return encoded, _encoded(examples, chosen, seen)
 
 
 def tokens(text: str, length: int, vocabulary: int) -> tuple[int, ...]:
     """Hash the first words of a text to numbers from 1 on; 0 fills up a short text."""
     words = _WORD.findall(text)[:length]
-    found = [1 + crc32(word.lower().encode()) % (vocabulary - 1) for word in words]
-    return (*found, *[_PADDING] * (length - len(found)))
+    hashes = [1 + crc32(word.lower().encode()) % (vocabulary - 1) for word in words]
+    return (*hashes, *[_PADDING] * (length - len(hashes)))
 
 
 def _encoded(
     part: Sequence[Example],
     chosen: dict[str, Any],
     seen: set[tuple[int, ...]],
-    most: int | None = None,
+    limit: int | None = None,
 ) -> Split:
     """Tokens and labels of the first texts that are not ``seen``, to which they are added."""
     rows: list[tuple[int, ...]] = []
     labels: list[int] = []
     for text, label in part:
         row = tokens(text, chosen["length"], chosen["vocabulary"])
-        if row not in seen and len(rows) != most:
+        if row not in seen and len(rows) != limit:
             seen.add(row)
             rows.append(row)
             labels.append(label)
@@ -89,7 +90,7 @@ def model(chosen: dict[str, Any]) -> nn.Module:
 
 def _halves(draw: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The packages to tell apart, and as many others to pretrain on."""
-    found = [*PACKAGES, *OTHER_PACKAGES]
+    names = [*PACKAGES, *OTHER_PACKAGES]
     if draw:
-        random.Random(draw).shuffle(found)
-    return tuple(found[: len(PACKAGES)]), tuple(found[len(PACKAGES) :])
+        random.Random(draw).shuffle(names)
+    return tuple(names[: len(PACKAGES)]), tuple(names[len(PACKAGES) :])

@@ -75,13 +75,12 @@ def prepare_by(
         say(f"note: {target} is damaged or incomplete and is prepared again")
     say(f"preparing {chosen['title']}")
     try:
-        splits, others = (module := _module_of(chosen)).make(chosen)
+        splits, examples = (module := _module_of(chosen)).make(chosen)
     except ImportError as error:
-        msg = f"{error}; pip install 'loca-theory[experiments]'"
-        raise ResourceError(msg) from error
-    if others is None:  # an installed package has the pretrained model
+        raise ResourceError(f"{error}; pip install 'loca-theory[experiments]'") from error
+    if examples is None:  # an installed package has the pretrained model
         return _write(target, key, splits, {"none": torch.zeros(0)})
-    return _write(target, key, splits, pretrain(module, chosen, others))
+    return _write(target, key, splits, pretrain(module, chosen, examples))
 
 
 def _write(
@@ -107,12 +106,14 @@ def load(folder: Path, digest: str) -> tuple[dict[str, Split], Split]:
     """Load the splits and the state of the pretrained model; the last two tasks stay in memory."""
     try:
         if _digest_of(folder) != digest:
-            msg = f"{folder} changed since it was prepared; delete it and run the command again"
-            raise ResourceError(msg)
+            raise ResourceError(
+                f"{folder} changed since it was prepared; delete it and run the command again"
+            )
         data, model = load_file(folder / _DATA), load_file(folder / _MODEL)
     except (OSError, SafetensorError) as error:
-        msg = f"{folder} cannot be read ({type(error).__name__}); delete it and run again"
-        raise ResourceError(msg) from error
+        raise ResourceError(
+            f"{folder} cannot be read ({type(error).__name__}); delete it and run again"
+        ) from error
     splits: dict[str, Split] = {split: {} for split in SPLITS}
     for name, tensor in data.items():
         split, _, key = name.partition(".")
@@ -132,8 +133,8 @@ def base_model(prepared: Prepared, chosen: Mapping[str, Any]) -> nn.Module:
     model = _module_of(chosen).model(chosen)
     # A classifier gets a new head, a language model keeps its own.
     is_causal = getattr(model, "causal", False)
-    kept = {name: one for name, one in weights.items() if is_causal or not name.startswith("head.")}
-    model.load_state_dict(kept, strict=False)
+    body = {name: w for name, w in weights.items() if is_causal or not name.startswith("head.")}
+    model.load_state_dict(body, strict=False)
     return model
 
 
@@ -144,7 +145,7 @@ def opened(
     """The prepared task of a point, its data on the point's device, and the device."""
     device, prepared = torch.device(p["device"]), Prepared(folder / p["folder"], p["digest"])
     splits, _ = load(*prepared)
-    moved = {name: {key: t.to(device) for key, t in one.items()} for name, one in splits.items()}
+    moved = {name: {key: t.to(device) for key, t in part.items()} for name, part in splits.items()}
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), quiet():
         yield prepared, moved, device
 
@@ -167,14 +168,15 @@ def quiet() -> Iterator[None]:
 
 
 def random_batches(
-    total: int, most: int | None, size: int, rng: np.random.Generator
+    total: int, limit: int | None, size: int, rng: np.random.Generator
 ) -> Iterator[torch.Tensor]:
-    """Indices of batches of at most so many random examples, one pass after the other."""
-    mine = rng.permutation(total)[:most]
-    if size > len(mine):
-        msg = f"batch={size} exceeds the {len(mine)} training examples; use a smaller batch"
-        raise InvalidArgumentError(msg)
+    """Indices of batches of at most ``limit`` random examples, one pass after the other."""
+    pool = rng.permutation(total)[:limit]
+    if size > len(pool):
+        raise InvalidArgumentError(
+            f"batch={size} exceeds the {len(pool)} training examples; use a smaller batch"
+        )
     while True:
-        order = rng.permutation(mine)
+        order = rng.permutation(pool)
         for start in range(0, len(order) - size + 1, size):
             yield torch.from_numpy(order[start : start + size])

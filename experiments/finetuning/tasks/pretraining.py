@@ -32,9 +32,9 @@ def pretrain(module: ModuleType, chosen: dict[str, Any], examples: Split) -> Spl
     digest = hashlib.sha256(repr((sizes, *how)).encode())
     for name, values in sorted(examples.items()):
         digest.update(name.encode() + values.numpy().tobytes())
-    kept = MODELS / f"{digest.hexdigest()[:16]}.safetensors"
-    if kept.exists():
-        return load_file(kept)
+    path = MODELS / f"{digest.hexdigest()[:16]}.safetensors"
+    if path.exists():
+        return load_file(path)
     # Sums depend on the number of threads in their last bits. Modules initialise from the global
     # generator and take no other.
     with one_thread(), torch.random.fork_rng(devices=[]):
@@ -51,8 +51,8 @@ def _train(model: nn.Module, examples: Split, steps: int, batch: int, rate: floa
     total = len(next(iter(examples.values())))
     model.train()
     for _ in range(steps):
-        which = torch.randint(total, (batch,), generator=source)
-        loss = model(**{name: values[which] for name, values in examples.items()}).loss
+        rows = torch.randint(total, (batch,), generator=source)
+        loss = model(**{name: values[rows] for name, values in examples.items()}).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -43,7 +43,7 @@ class MeanPooledClassifier(nn.Module):
     def _means(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """Means over the tokens, without the padding that all texts of a batch share."""
         longest = int(attention_mask.sum(-1).max())
-        ids, mask = (one[..., :longest].flatten(0, -2) for one in (input_ids, attention_mask))
+        ids, mask = (tensor[..., :longest].flatten(0, -2) for tensor in (input_ids, attention_mask))
         hidden = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
         weights = mask.unsqueeze(-1).to(hidden.dtype)
         return ((hidden * weights).sum(1) / weights.sum(1)).unflatten(0, input_ids.shape[:-1])
@@ -94,15 +94,15 @@ _MOST_SCORE = 5.0
 def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], None]:
     """Make the splits of tokenised texts; the pretrained model stays in its package."""
     # Runs draw their training sets from the pool; the rest validates, and tests if texts lack.
-    others = chosen.get("without_files", ())  # whose texts no split has
-    seen = {texts for name in others for texts, _ in _read(chosen, name)}
+    excluded = chosen.get("without_files", ())  # whose texts no split has
+    seen = {texts for name in excluded for texts, _ in _read(chosen, name)}
     test, held, train = (_distinct(part, seen) for part in _parts(chosen))
-    pool, rest = train[: chosen["pool"]], held + train[chosen["pool"] :]
-    validation, rest = rest[: chosen["validation"]], rest[chosen["validation"] :]
-    parts = zip(SPLITS, (pool, validation, (test + rest)[: chosen["test"]]), strict=True)
+    pool, remaining = train[: chosen["pool"]], held + train[chosen["pool"] :]
+    validation, remaining = remaining[: chosen["validation"]], remaining[chosen["validation"] :]
+    parts = zip(SPLITS, (pool, validation, (test + remaining)[: chosen["test"]]), strict=True)
     names = sorted({label for _, label in train})
-    made = {split: _encoded(part, chosen, names) for split, part in parts if part}
-    return made, None
+    encoded = {split: _encoded(part, chosen, names) for split, part in parts if part}
+    return encoded, None
 
 
 def _parts(chosen: Mapping[str, Any]) -> tuple[list[Example], ...]:
@@ -127,25 +127,25 @@ def _read(chosen: Mapping[str, Any], name: str) -> Iterator[Example]:
     if part:
         rows = [(label, words) for words, label in json.loads(content)[part]]
     elif "pattern" in chosen:
-        # With a group for the label, unless the file is of one class, and one for each text.
-        rows = [one.groups() for one in re.finditer(chosen["pattern"], content, re.MULTILINE)]
-        rows = [one if len(one) > 1 else (name, *one) for one in rows]
+        # With a group for the label, unless the file has a single class, and a group for each text.
+        rows = [match.groups() for match in re.finditer(chosen["pattern"], content, re.MULTILINE)]
+        rows = [row if len(row) > 1 else (name, *row) for row in rows]
     else:
         table = csv.reader(StringIO(content, newline=""))
         rows = [(label, words) for words, label in islice(table, 1, None)]
     for label, *texts in rows:
-        yield tuple(one.strip() for one in texts), label
+        yield tuple(text.strip() for text in texts), label
 
 
 def _distinct(examples: list[Example], seen: set[tuple[str, ...]]) -> list[Example]:
     """The examples in random order, without those whose texts are ``seen``, and others once."""
-    found = []
+    distinct = []
     for number in generator(0, "published.texts").permutation(len(examples)):
         texts, label = examples[number]
         if texts not in seen:
             seen.add(texts)
-            found.append((texts, label))
-    return found
+            distinct.append((texts, label))
+    return distinct
 
 
 def _encoded(part: list[Example], chosen: Mapping[str, Any], names: list[str]) -> Split:
@@ -154,17 +154,18 @@ def _encoded(part: list[Example], chosen: Mapping[str, Any], names: list[str]) -
 
     tokenizer = AutoTokenizer.from_pretrained(model_folder(), local_files_only=True)
     options = {"padding": "max_length", "truncation": True, "max_length": chosen["length"]}
-    found = tokenizer([one for texts, _ in part for one in texts], return_tensors="pt", **options)
+    flat = [text for texts, _ in part for text in texts]
+    tokens = tokenizer(flat, return_tensors="pt", **options)
     shape = (len(part), *([2] if chosen["pairs"] else []), chosen["length"])
     if chosen["classes"] == 1:
         labels = torch.tensor([float(label) / _MOST_SCORE for _, label in part])
     else:
         labels = torch.tensor([names.index(label) for _, label in part])
-    made = {"input_ids": found["input_ids"].view(shape),
-            "attention_mask": found["attention_mask"].view(shape), "labels": labels}  # fmt: skip
-    lengths = made["attention_mask"].sum(-1).view(len(part), -1).amax(1)
+    tensors = {"input_ids": tokens["input_ids"].view(shape),
+            "attention_mask": tokens["attention_mask"].view(shape), "labels": labels}  # fmt: skip
+    lengths = tensors["attention_mask"].sum(-1).view(len(part), -1).amax(1)
     order = lengths.argsort(stable=True)
-    return {name: values[order] for name, values in made.items()}
+    return {name: values[order] for name, values in tensors.items()}
 
 
 def check_files(tasks: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
@@ -174,5 +175,7 @@ def check_files(tasks: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
     files = dict.fromkeys(name.partition(":")[0] for name in names)
     missing = [name for name in files if not (folder / name).is_file()]
     if missing:
-        msg = f"{folder} has no {', '.join(missing)}; experiments/pretrained/design.toml names the "
-        raise ResourceError(msg + "public source of each")
+        raise ResourceError(
+            f"{folder} has no {', '.join(missing)}; experiments/pretrained/design.toml names the "
+            "public source of each"
+        )

@@ -206,15 +206,15 @@ def _own(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 def _chosen(layer: Any) -> Any:
     """The layer that PEFT trains whole in place of another one, if it does."""
-    whole = getattr(layer, "modules_to_save", None)
-    return layer if whole is None else whole[layer.active_adapters[0]]
+    trained = getattr(layer, "modules_to_save", None)
+    return layer if trained is None else trained[layer.active_adapters[0]]
 
 
 def adopt_parameters(
-    model: nn.Module, parameters: Mapping[str, nn.Parameter], own: Callable[[str], bool]
+    model: nn.Module, parameters: Mapping[str, nn.Parameter], is_own: Callable[[str], bool]
 ) -> None:
     """Replace parameters of a model by others, so that models share them."""
     for name, parameter in parameters.items():
-        if not own(name):
+        if not is_own(name):
             path, _, last = name.rpartition(".")
             setattr(model.get_submodule(path), last, parameter)

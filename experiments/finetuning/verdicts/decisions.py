@@ -51,13 +51,15 @@ Progress = tuple[Comparison, tuple[int, ...], Row | None]
 
 def progress(design: Design, runs: pd.DataFrame) -> list[Progress]:
     """Decide every comparison of a design whose runs are all there."""
-    found: list[Progress] = []
-    for one in design.comparisons:
-        values = differences(runs, one)
+    decided: list[Progress] = []
+    for comparison in design.comparisons:
+        values = differences(runs, comparison)
         pairs = tuple(np.isfinite(values).sum(1).tolist())
-        size = len(design.members(one.family))
-        found.append((one, pairs, decide(one, values, size) if min(pairs) == one.seeds else None))
-    return found
+        size = len(design.members(comparison.family))
+        is_complete = min(pairs) == comparison.seeds
+        row = decide(comparison, values, size) if is_complete else None
+        decided.append((comparison, pairs, row))
+    return decided
 
 
 def decide(comparison: Comparison, differences: np.ndarray, family_size: int) -> Row:
@@ -73,12 +75,12 @@ def decide(comparison: Comparison, differences: np.ndarray, family_size: int) ->
     over_kinds, by_draws = (math.nan, math.nan), (math.nan, math.nan, math.nan, None)
     if 1 < len(set(kinds)) < len(kinds):
         # Student's t over the means of kinds.
-        which = [np.equal(kinds, kind) for kind in sorted(set(kinds))]
-        of_kinds = np.array([differences[mine].mean(0) for mine in which])
+        masks = [np.equal(kinds, kind) for kind in sorted(set(kinds))]
+        of_kinds = np.array([differences[mask].mean(0) for mask in masks])
         over_kinds = over_tasks(of_kinds).bounds(level)
     if 1 < len(set(draws)) < len(draws):
-        found = over_draws(differences, draws)
-        by_draws = (found.standard_error, *found.bounds(level), judged(found))
+        drawn = over_draws(differences, draws)
+        by_draws = (drawn.standard_error, *drawn.bounds(level), judged(drawn))
     variance, means = float(differences.var(1, ddof=1).mean()), differences.mean(1)
     between = math.nan
     if tasks > 1:

@@ -59,28 +59,28 @@ class Design:
 
     def members(self, family: str) -> tuple[Comparison, ...]:
         """The comparisons of a family, which answer one question and share its error rate."""
-        return tuple(one for one in self.comparisons if one.family == family)
+        return tuple(comparison for comparison in self.comparisons if comparison.family == family)
 
     def arms(self, comparisons: Collection[Comparison] | None = None) -> dict[tuple[str, Arm], int]:
         """Number of seeds of every task and arm, of some comparisons or of the whole design."""
-        found: dict[tuple[str, Arm], int] = {}
-        for one in self.comparisons if comparisons is None else comparisons:
-            for task in one.tasks:
-                for arm in (*one.method, *one.over):
-                    found[task, arm] = max(one.seeds, found.get((task, arm), 0))
+        seeds_of: dict[tuple[str, Arm], int] = {}
+        for comparison in self.comparisons if comparisons is None else comparisons:
+            for task in comparison.tasks:
+                for arm in (*comparison.method, *comparison.over):
+                    seeds_of[task, arm] = max(comparison.seeds, seeds_of.get((task, arm), 0))
         for task in self.tasks if comparisons is None else ():
             for arm in self.orientation:
-                found.setdefault((task, arm), _seeds(self.file, task))
-        return found
+                seeds_of.setdefault((task, arm), _seeds(self.file, task))
+        return seeds_of
 
     def cost(self, comparisons: Collection[Comparison] | None = None) -> tuple[int, float]:
         """Number of all runs, or of those that some comparisons need, and their CPU hours."""
         runs, seconds = 0, 0.0
         counts, costs = self.file["seeds"], self.file["cost"]
         for (task, arm), seeds in self.arms(comparisons).items():
-            mine = seeds + (0 if arm.setting else counts["rates"] * counts["tuning"])
-            runs += mine
-            seconds += mine * costs.get(task, costs["seconds"])
+            arm_runs = seeds + (0 if arm.setting else counts["rates"] * counts["tuning"])
+            runs += arm_runs
+            seconds += arm_runs * costs.get(task, costs["seconds"])
         return runs, seconds / 3600
 
 
@@ -99,11 +99,11 @@ def read_design(
         draws = range(1, file["tasks"]["draws"] + 1)
         tasks = tuple(f"{name}-{draw}" for name in tasks for draw in draws)
     orientation = [Arm(name) for name in file.get("context", {}).get("methods", ())]
-    for one in file.get("curves", ()):
-        orientation += _varied(one["method"], one["setting"], one["values"])
+    for curve in file.get("curves", ()):
+        orientation += _varied(curve["method"], curve["setting"], curve["values"])
     comparisons = [
-        _comparison({"tasks": tasks, **one, **instead.get(one["name"], {})}, file)
-        for one in file["comparisons"]
+        _comparison({"tasks": tasks, **entry, **instead.get(entry["name"], {})}, file)
+        for entry in file["comparisons"]
     ]
     return Design(file, tasks, tuple(comparisons), tuple(orientation))
 
@@ -116,11 +116,11 @@ def _comparison(entry: Mapping[str, Any], file: Mapping[str, Any]) -> Comparison
     else:
         method = _at_budgets(name, r)
         over = _at_budgets(entry["over"], entry.get("over_r", r))
-    wanted = {one.name for one in fields(Comparison)} - {"method", "over"}
-    given = {key: value for key, value in entry.items() if key in wanted}
-    given |= {key: tuple(entry.get(key, ())) for key in ("tasks", "claims")}
+    names = {field.name for field in fields(Comparison)} - {"method", "over"}
+    values = {key: value for key, value in entry.items() if key in names}
+    values |= {key: tuple(entry.get(key, ())) for key in ("tasks", "claims")}
     seeds = min(_seeds(file, task) for task in entry["tasks"])
-    return Comparison(method=method, over=over, seeds=seeds, **given)
+    return Comparison(method=method, over=over, seeds=seeds, **values)
 
 
 def _seeds(file: Mapping[str, Any], task: str) -> int:
@@ -132,4 +132,4 @@ def _varied(method: str, setting: str, values: Sequence[float]) -> tuple[Arm, ..
 
 
 def _at_budgets(method: str, r: int | Sequence[int] | None) -> tuple[Arm, ...]:
-    return tuple(Arm(method, one) for one in (r if isinstance(r, Sequence) else [r]))
+    return tuple(Arm(method, rank) for rank in (r if isinstance(r, Sequence) else [r]))

@@ -25,14 +25,16 @@ def scores(runs: pd.DataFrame, measure: str) -> pd.Series:
     column = "loss" if measure == "loss" else "metric"
     lacking = runs[~diverged & runs[column].isna()]
     if len(lacking):
-        one = ", ".join(f"{name} {lacking.iloc[0][name]}" for name in ("task", "method", "seed"))
-        msg = f"the run {one} has no {measure}, and is not marked as diverged; run it again"
-        raise InvalidArgumentError(msg)
+        run = ", ".join(f"{name} {lacking.iloc[0][name]}" for name in ("task", "method", "seed"))
+        raise InvalidArgumentError(
+            f"the run {run} has no {measure}, and is not marked as diverged; run it again"
+        )
     values = runs[column].astype(float)
     other = sorted(set(runs["measure"]) - {"accuracy"})
     if measure == "accuracy" and other:
-        msg = f"the measure of some runs is {', '.join(other)}; compare accuracies or losses"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"the measure of some runs is {', '.join(other)}; compare accuracies or losses"
+        )
     values = -100 * values.apply(np.log) if measure == "loss" else 100 * values
     values = values.mask(diverged)
     return values.fillna(values.groupby(runs["task"]).transform("min"))
@@ -40,29 +42,29 @@ def scores(runs: pd.DataFrame, measure: str) -> pd.Series:
 
 def differences(runs: pd.DataFrame, comparison: Comparison) -> np.ndarray:
     """Paired differences (T, n) of a comparison; NaN where a run is missing."""
-    seeds, found = range(comparison.seeds), []
+    seeds, gaps = range(comparison.seeds), []
     for task in comparison.tasks:
-        mine = runs[runs["task"] == task]
-        mine = mine.assign(score=scores(mine, comparison.measure))
+        of_task = runs[runs["task"] == task]
+        of_task = of_task.assign(score=scores(of_task, comparison.measure))
         method, over = (
             np.mean([
-                mine[_selected(mine, task, arm)].set_index("seed")["score"].reindex(seeds)
+                of_task[_selected(of_task, task, arm)].set_index("seed")["score"].reindex(seeds)
                 for arm in arms
             ], axis=0)
             for arms in (comparison.method, comparison.over)
         )  # fmt: skip
-        found.append(method - over)
-    return np.array(found)
+        gaps.append(method - over)
+    return np.array(gaps)
 
 
 def _selected(runs: pd.DataFrame, task: str, arm: Arm) -> pd.Series:
     """Which runs of a task belong to an arm."""
     method, chosen = find_method(arm.method), settings(task)
-    wanted = runs["method"] == arm.method
+    is_selected = runs["method"] == arm.method
     if method.has_budget:
-        wanted &= runs["r"] == (arm.r or chosen["r"])
+        is_selected &= runs["r"] == (arm.r or chosen["r"])
     if method.kind != "loca":
-        return wanted
+        return is_selected
     default = {"scaling": 1.0, **{name: chosen[name] for name in SETTINGS if name in chosen}}
     default |= {name: method.options[name] for name in SETTINGS if name in method.options}
     if method.options.get("endless"):
@@ -70,8 +72,8 @@ def _selected(runs: pd.DataFrame, task: str, arm: Arm) -> pd.Series:
     if arm.setting:
         default[arm.setting] = arm.value
     for name, value in default.items():
-        wanted &= pd.Series(np.isclose(runs[name].astype(float), value), runs.index)
-    return wanted
+        is_selected &= pd.Series(np.isclose(runs[name].astype(float), value), runs.index)
+    return is_selected
 
 
 class Estimate(NamedTuple):
@@ -145,7 +147,7 @@ def these_tasks(differences: np.ndarray) -> Estimate:
 
 
 def draw_of(task: str) -> str:
-    """What is random in a variant of a task; for a task that is not a variant, its name.
+    """The random part of a variant of a task; for a task that is not a variant, its name.
 
     The seed of what is random is the variant's number, whatever its kind. So ``digits-3`` and
     ``small-digits-3`` have the same new digits, ``docstrings-3`` and ``source-3`` the same

@@ -50,8 +50,7 @@ def follow(
     """
     spectra = [m for m in model.modules() if isinstance(m, CosineSpectrum)]
     if not spectra:
-        msg = "the model has no LoCA layer"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError("the model has no LoCA layer")
     if all(spectrum.schedule is None for spectrum in spectra):
         msg = "no LoCA layer searches for locations, so there is nothing to follow; set "
         msg += "alternating_steps of LoCAConfig, or schedule of the layers"
@@ -59,9 +58,10 @@ def follow(
     searching: list[Any] = [s for s in spectra if s.is_searching and s.coefficients.requires_grad]
     new = [s for s in searching if s.lacks_offset]
     if new and optimizer is not None and is_distributed():
-        msg = f"{new[0].name}: with several processes, call follow(model) before "
-        msg += "DistributedDataParallel or fully_shard wraps the model"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{new[0].name}: with several processes, call follow(model) before "
+            "DistributedDataParallel or fully_shard wraps the model"
+        )
     for spectrum in new:
         spectrum.add_offset()
     if optimizer is None:
@@ -86,9 +86,10 @@ class Following:
         # The number of each layer's parameter group.
         self._groups = {s: held[s.coefficients] for s in spectra if s.coefficients in held}
         if spectra and not self._groups:
-            msg = "the optimiser does not hold the coefficients of LoCA; build it from the model's "
-            msg += "parameters after the adapter was added"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                "the optimiser does not hold the coefficients of LoCA; build it from the model's "
+                "parameters after the adapter was added"
+            )
         self._add_offsets({s.coefficients: s.offset for s in self._groups if s.offset not in held})
         for number, spectrum in enumerate(spectra):
             if spectrum in self._groups:
@@ -156,20 +157,20 @@ class Following:
             spectrum.search.before_step()
 
     def _after(self, *_: Any) -> None:
-        mine = self._mine()
+        spectra = self._mine()
         if bool(getattr(self._optimizer, "found_inf", None) or False):
-            for spectrum in mine:  # a fused optimiser has skipped this step itself
+            for spectrum in spectra:  # a fused optimiser has skipped this step itself
                 spectrum.search.restore()
             return
-        move_all([(s.search, self._rate(s)) for s in mine if s.search.start is not None])
-        for spectrum in mine:
+        move_all([(s.search, self._rate(s)) for s in spectra if s.search.start is not None])
+        for spectrum in spectra:
             if spectrum.search.is_due():
                 scale = 1.0 if self._scaler is None else self._scaler.get_scale()
                 self._forget_momentum(spectrum, spectrum.search.prune_and_regrow(scale))
             spectrum.steps_done += 1
             spectrum.steps.fill_(spectrum.steps_done)
             self.begin(spectrum)
-        ended = [spectrum for spectrum in mine if not spectrum.is_searching]
+        ended = [spectrum for spectrum in spectra if not spectrum.is_searching]
         if ended and not any(bool(spectrum.has_moved) for spectrum in ended):
             msg = "the search for locations is over, and none of them has left its index; raise "
             warnings.warn(msg + "location_lr or alternating_steps", stacklevel=3)
@@ -196,11 +197,13 @@ def _check(spectra: list[Any], optimizer: Any) -> None:
     zero = any(hasattr(s.coefficients, n) for s in spectra for n in ("ds_id", "_hp_mapping"))
     if zero or not isinstance(optimizer, torch.optim.Optimizer):
         kind = "DeepSpeed's ZeRO" if zero else type(optimizer).__name__
-        msg = f"{kind} does not step the parameters of the model by an optimiser of torch, so "
-        msg += "LoCA's search cannot follow it; set alternating_steps=0"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{kind} does not step the parameters of the model by an optimiser of torch, so "
+            "LoCA's search cannot follow it; set alternating_steps=0"
+        )
     # A schedule-free optimiser has train() and eval().
     if spectra and (isinstance(optimizer, torch.optim.LBFGS) or hasattr(optimizer, "train")):
-        msg = f"{type(optimizer).__name__} keeps former parameters, which a search invalidates; "
-        msg += "use another optimiser, such as AdamW, or set alternating_steps=0"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{type(optimizer).__name__} keeps former parameters, which a search invalidates; "
+            "use another optimiser, such as AdamW, or set alternating_steps=0"
+        )

@@ -72,9 +72,9 @@ class GradientSearch:
     def located(self, rate: float) -> torch.Tensor:
         """Where the optimiser's step, times a rate, puts the locations: (B, 2)."""
         spectrum = self.spectrum
-        here = continuous(spectrum.indices, spectrum._size, spectrum.offset.dtype)
+        locations = continuous(spectrum.indices, spectrum._size, spectrum.offset.dtype)
         moved, self.start = spectrum.offset * rate + self.start, None
-        return here + whole(moved)
+        return locations + whole(moved)
 
     @torch.no_grad()
     def move(self, locations: torch.Tensor) -> None:
@@ -111,9 +111,10 @@ def move_all(moved: list[tuple[GradientSearch, float]]) -> None:
     """
     located = [(search, search.located(rate)) for search, rate in moved]
     bad = [u.isnan().any() for _, u in located]
-    if bad and bool(torch.stack([one.to(bad[0].device) for one in bad]).any()):
-        name = next(s.spectrum.name for (s, _), one in zip(located, bad, strict=True) if bool(one))
-        msg = f"{name}: its locations have become NaN; is the loss NaN, or location_lr too large?"
-        raise InvalidArgumentError(msg)
+    if bad and bool(torch.stack([is_nan.to(bad[0].device) for is_nan in bad]).any()):
+        name = next(s.spectrum.name for (s, _), nan in zip(located, bad, strict=True) if bool(nan))
+        raise InvalidArgumentError(
+            f"{name}: its locations have become NaN; is the loss NaN, or location_lr too large?"
+        )
     for search, u in located:
         search.move(u)

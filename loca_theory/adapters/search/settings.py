@@ -40,11 +40,13 @@ def check_search(
     check_scaling("location_lr", location_lr)
     last = schedule.alternating_steps
     if is_prune_and_regrow(search) and schedule.joint:
-        msg = f"joint=True learns locations along a gradient, and {search!r} has none"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"joint=True learns locations along a gradient, and {search!r} has none"
+        )
     # Layers prune and regrow once in each period, and not all at its end.
     needed = schedule.period if is_prune_and_regrow(search) else schedule.coefficient_steps + 1
     if last and not schedule.joint and last < needed:
-        msg = f"alternating_steps={last} ends before all layers have learned a location, which "
-        msg += f"takes {needed} steps; raise it, or lower coefficient_steps or location_steps"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"alternating_steps={last} ends before all layers have learned a location, which "
+            f"takes {needed} steps; raise it, or lower coefficient_steps or location_steps"
+        )

@@ -21,15 +21,15 @@ def is_sharded(tensor: Any) -> bool:
 
 def whole(tensor: Any) -> torch.Tensor:
     """The tensor without its graph; gathered from all processes if they share it out."""
-    found = tensor.detach()
-    return found.full_tensor() if is_sharded(found) else found
+    detached = tensor.detach()
+    return detached.full_tensor() if is_sharded(detached) else detached
 
 
-def shared_out(values: torch.Tensor, like: Any) -> torch.Tensor:
+def shared_out(values: torch.Tensor, template: Any) -> torch.Tensor:
     """Values that all processes have, on the device of another tensor and shared out as it is."""
-    values = values.to(like.device)
-    if not is_sharded(like):
+    values = values.to(template.device)
+    if not is_sharded(template):
         return values
     from torch.distributed.tensor import distribute_tensor
 
-    return distribute_tensor(values, like.device_mesh, like.placements, src_data_rank=None)
+    return distribute_tensor(values, template.device_mesh, template.placements, src_data_rank=None)

@@ -1,4 +1,4 @@
-"""What a layer keeps of its search: parameter, buffers and settings, and how they are loaded."""
+"""The state of a layer's search: parameter, buffers and settings, and their loading."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class SearchState(nn.Module):
 
     @property
     def phase(self) -> Phase | None:
-        """What the next step learns; None if nobody follows, or the search is over."""
+        """The phase of the next step; None if nobody follows, or the search is over."""
         return None if self.search is None else self.search.phase
 
     @property
@@ -166,9 +166,10 @@ class SearchState(nn.Module):
         if self.search is None or not y.requires_grad:
             return False
         if self._is_replica and self.search.may_record:
-            msg = f"{self.name}: a search that records gradients cannot follow nn.DataParallel; "
-            msg += "start the script by torchrun, make one GPU visible, or set alternating_steps=0"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"{self.name}: a search that records gradients cannot follow nn.DataParallel; "
+                "start the script by torchrun, make one GPU visible, or set alternating_steps=0"
+            )
         is_compiling = torch.compiler.is_compiling()
         return self.search.may_record if is_compiling else self.recorded is not None
 
@@ -183,9 +184,9 @@ class SearchState(nn.Module):
             self._drop_search()
 
     def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, state_dict: dict[str, Any], prefix: str, *rest: Any
+        self, state_dict: dict[str, Any], prefix: str, *arguments: Any
     ) -> None:
-        missing_keys, unexpected_keys, error_msgs = rest[-3:]
+        missing_keys, unexpected_keys, error_msgs = arguments[-3:]
         names = ("coefficients", "indices", "shape", "offset", "steps", "dropped", _RECORDED)
         saved = {name: state_dict.get(prefix + name) for name in names}
         wrong = mistake(saved, self._size, self.coefficients.shape[0])
@@ -195,11 +196,11 @@ class SearchState(nn.Module):
         if saved["indices"] is not None:
             self._prepare_search(saved)
         self._is_loading = True
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
         self._is_loading, self._trained = False, None
-        mine = tuple(f"{prefix}{name}" for name in ("offset", "steps", "dropped", "recorded."))
+        prefixes = tuple(f"{prefix}{name}" for name in ("offset", "steps", "dropped", "recorded."))
         for keys in (missing_keys, unexpected_keys):
-            keys[:] = [key for key in keys if not key.startswith(mine)]
+            keys[:] = [key for key in keys if not key.startswith(prefixes)]
         if saved["indices"] is not None:
             self._arrange()
             if self.steps is not None:
@@ -215,8 +216,8 @@ class SearchState(nn.Module):
             self._drop_search()
             return
         for name in ("steps", "dropped"):
-            one = saved[name]
-            empty = None if one is None else torch.zeros_like(one, device=self.indices.device)
+            counts = saved[name]
+            empty = None if counts is None else torch.zeros_like(counts, device=self.indices.device)
             setattr(self, name, empty)
         self.recorded = None
         if saved[_RECORDED] is not None:

@@ -55,10 +55,10 @@ class GradientStatistics(nn.Module):
         sizes = {"gradient_sum": shape, "row_power": shape[:1], "column_power": shape[1:]}
         for name, size in sizes.items():
             self.register_buffer(name, torch.zeros(size, dtype=dtype, device=device))
-        self._latest = [torch.zeros_like(one) for one in self.buffers()]
+        self._latest = [torch.zeros_like(total) for total in self.buffers()]
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Self:
-        self._latest = [fn(one) for one in self._latest]
+        self._latest = [fn(total) for total in self._latest]
         return super()._apply(fn, recurse)
 
     def keep(self) -> None:
@@ -66,24 +66,24 @@ class GradientStatistics(nn.Module):
 
         The loss is the mean of the losses of the processes.
         """
-        latest = self._latest
+        sums = self._latest
         if is_distributed():
-            for one in latest:
-                torch.distributed.all_reduce(one)
+            for part in sums:
+                torch.distributed.all_reduce(part)
             processes = torch.distributed.get_world_size()
-            latest[0] /= processes
-            latest[1] /= processes**2
-        for total, one in zip(self.buffers(), latest, strict=True):
-            total += one
-            one.zero_()
+            sums[0] /= processes
+            sums[1] /= processes**2
+        for total, part in zip(self.buffers(), sums, strict=True):
+            total += part
+            part.zero_()
 
     def drop_unless(self, grad: torch.Tensor | None) -> None:
         """Drop the latest backward passes, unless they have left a gradient other than zero."""
-        for one in self._latest:
+        for part in self._latest:
             if grad is None:
-                one.zero_()
+                part.zero_()
             else:  # nothing waits for a GPU
-                one.masked_fill_(~grad.any(), 0.0)
+                part.masked_fill_(~grad.any(), 0.0)
 
     def has_gradient(self) -> bool:
         """Whether a gradient other than zero was recorded."""
@@ -155,6 +155,6 @@ def _power(rows: torch.Tensor) -> torch.Tensor:
     if rows.shape[0] <= _TOKENS:
         return rows_to_spectra(rows).square().sum(1)
     norms = rows.square().sum(1)
-    largest, which = norms.topk(_TOKENS)
+    largest, rows_taken = norms.topk(_TOKENS)
     scale = norms.sum() / largest.sum().clamp(min=torch.finfo(norms.dtype).tiny)
-    return rows_to_spectra(rows[which]).square().sum(1) * scale
+    return rows_to_spectra(rows[rows_taken]).square().sum(1) * scale

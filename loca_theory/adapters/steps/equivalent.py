@@ -46,8 +46,7 @@ def equivalent_lr(
         0.0002
     """
     if norm not in ("frobenius", "spectral"):
-        msg = f"norm must be frobenius or spectral, not {norm!r}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"norm must be frobenius or spectral, not {norm!r}")
 
     def size(adapter: Any, rate: float) -> float:
         step = first_step(adapter, shape, lr=rate, draws=draws, seed=seed)
@@ -68,6 +67,7 @@ def matched_rate(size: Callable[[float], float], target: float, lr: float) -> fl
         if abs(ratio - 1) < _CLOSE:
             return rate * ratio
         rate *= ratio
-    msg = f"no learning rate moves the weight as far as the reference does, by {target:.3g}: the "
-    msg += "adapter bounds its change; take a smaller lr"
-    raise InvalidArgumentError(msg)
+    raise InvalidArgumentError(
+        f"no learning rate moves the weight as far as the reference does, by {target:.3g}: the "
+        "adapter bounds its change; take a smaller lr"
+    )

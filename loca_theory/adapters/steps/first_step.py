@@ -43,7 +43,7 @@ class MeanAndError(NamedTuple):
 
 @dataclass(frozen=True)
 class FirstStep:
-    r"""What the first steps do to a p×q weight W.
+    r"""The effect of the first steps on a p×q weight W.
 
     Attributes:
         numbers: How many numbers are trained.
@@ -100,10 +100,10 @@ def first_step(
     """
     p, q = checked_shape(shape)
     _check(lr, steps, draws)
-    found = draws_of_steps(
+    draws_of_layers = draws_of_steps(
         config, lambda: OneLayer((p, q)), None, lr=lr, steps=steps, draws=draws, seed=seed
     )
-    return _averaged([_sizes(each) for layers in found for each in layers.values()])
+    return _averaged([_sizes(taken) for layers in draws_of_layers for taken in layers.values()])
 
 
 def first_steps(
@@ -138,23 +138,23 @@ def first_steps(
         ResourceError: PEFT is not installed.
     """
     _check(lr, steps, draws)
-    found = draws_of_steps(
+    draws_of_layers = draws_of_steps(
         config, lambda: copy_of(model), loss, lr=lr, steps=steps, draws=draws, seed=seed
     )
     sizes: dict[str, list[_Sizes]] = {}
-    for layers in found:
-        for name, each in layers.items():
-            sizes.setdefault(name, []).append(_sizes(each))
-    return {name: _averaged(each) for name, each in sizes.items() if len(each) == draws}
+    for layers in draws_of_layers:
+        for name, taken in layers.items():
+            sizes.setdefault(name, []).append(_sizes(taken))
+    return {name: _averaged(drawn) for name, drawn in sizes.items() if len(drawn) == draws}
 
 
 def _check(lr: float, steps: int, draws: int) -> None:
     if not 0 < real_number("lr", lr) < math.inf:
-        msg = f"lr must be positive, not {lr}; choose a value such as 1e-4"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"lr must be positive, not {lr}; choose a value such as 1e-4")
     if whole_number("steps", steps) < 1 or whole_number("draws", draws) < 2:
-        msg = f"steps must be at least 1 and draws at least 2, not {steps} and {draws}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"steps must be at least 1 and draws at least 2, not {steps} and {draws}"
+        )
 
 
 class _Sizes(NamedTuple):
@@ -170,7 +170,7 @@ class _Sizes(NamedTuple):
 
 
 def _sizes(steps: Steps) -> _Sizes:
-    square, of_weight = (float(one.square().sum()) for one in (steps.increment, steps.weight))
+    square, of_weight = (float(change.square().sum()) for change in (steps.increment, steps.weight))
     spectral, largest = (
         float(truncated_svd(matrix, 1, tolerance=_SPECTRAL_TOLERANCE).s[0])
         for matrix in (steps.increment, steps.weight)

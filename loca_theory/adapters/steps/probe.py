@@ -86,8 +86,8 @@ def draws_of_steps(
             # PEFT draws initial values from the global generator, which is put back afterwards.
             torch.manual_seed(int(rng.integers(2**62)))
             model = _adapted(config, make_model(), int(rng.integers(2**31)))
-            found = _stepped(model, loss, lr, steps)
-        yield found
+            stepped = _stepped(model, loss, lr, steps)
+        yield stepped
 
 
 def _check(config: Any) -> None:
@@ -95,14 +95,18 @@ def _check(config: Any) -> None:
     try:
         import peft
     except ImportError:
-        msg = "the steps of an adapter need PEFT: pip install 'loca-theory[adapters]'"
-        raise ResourceError(msg) from None
+        raise ResourceError(
+            "the steps of an adapter need PEFT: pip install 'loca-theory[adapters]'"
+        ) from None
     if not isinstance(config, peft.PeftConfig) or type(config) is peft.PeftConfig:
-        msg = f"config must be a configuration of PEFT such as LoraConfig(r=8), not {config!r}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"config must be a configuration of PEFT such as LoraConfig(r=8), not {config!r}"
+        )
     if config.is_prompt_learning:
-        msg = f"{type(config).__name__} learns a prompt, and changes no weight of a layer; choose "
-        raise InvalidArgumentError(msg + "another tuner")
+        raise InvalidArgumentError(
+            f"{type(config).__name__} learns a prompt, and changes no weight of a layer; choose "
+            "another tuner"
+        )
 
 
 def copy_of(model: Any) -> nn.Module:
@@ -114,18 +118,20 @@ def copy_of(model: Any) -> nn.Module:
     from loca_theory.adapters.tuner.quantised import backend_of
 
     if not isinstance(model, nn.Module):
-        msg = f"model must be a torch module, not {type(model).__name__}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"model must be a torch module, not {type(model).__name__}")
     for name, module in model.named_modules():
         weight = getattr(module, "weight", None)
         is_packed = isinstance(weight, torch.Tensor) and not weight.is_floating_point()
         is_packed |= ".quantized." in type(module).__module__  # torch's own
         if is_packed or backend_of(module, {}) is not None:
-            msg = f"{name}: its weight is quantised ({type(module).__name__}), and steps are taken "
-            raise InvalidArgumentError(msg + "in float64; load the model in full precision")
+            raise InvalidArgumentError(
+                f"{name}: its weight is quantised ({type(module).__name__}), and steps are taken "
+                "in float64; load the model in full precision"
+            )
         if isinstance(weight, torch.Tensor) and weight.is_meta:
-            msg = f"{name}: its weight is on the meta device and has no values; load the model"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"{name}: its weight is on the meta device and has no values; load the model"
+            )
     return copy.deepcopy(model)
 
 
@@ -145,8 +151,9 @@ def _adapted(config: Any, model: nn.Module, seed: int) -> nn.Module:
         adapted: Any = peft.get_peft_model(cast("Any", model), config)
     except Exception as error:
         reason = " ".join(str(error).split())
-        msg = f"PEFT does not adapt this layer or model with {type(config).__name__}: {reason}"
-        raise InvalidArgumentError(msg) from error
+        raise InvalidArgumentError(
+            f"PEFT does not adapt this layer or model with {type(config).__name__}: {reason}"
+        ) from error
     kind = getattr(config.peft_type, "value", config.peft_type)
     return (adapted.float() if kind in _IN_SINGLE else adapted.double()).eval()
 
@@ -177,9 +184,9 @@ def _stepped(
         else:
             value = loss(model)
         if not isinstance(value, torch.Tensor) or value.ndim:
-            msg = f"loss must return a tensor of one number, not {type(value).__name__}; "
             raise InvalidArgumentError(
-                msg + "pass a function such as lambda model: model(x).mean()"
+                f"loss must return a tensor of one number, not {type(value).__name__}; "
+                "pass a function such as lambda model: model(x).mean()"
             )
         if not value.requires_grad:
             break
@@ -195,18 +202,20 @@ def _stepped(
         with torch.no_grad():
             increment = _weight(layer) - before[name]
         # What layers share counts for a model of one layer.
-        own = [key for key in trained if len(layers) == 1 or key.startswith(f"{name}.")]
+        own_keys = [key for key in trained if len(layers) == 1 or key.startswith(f"{name}.")]
         decrease = -sum(
             float((slopes[key] * (trained[key].detach() - start[key])).sum())
-            for key in own
+            for key in own_keys
             if key in slopes
         )
-        count = sum(start[key].numel() for key in own)
+        count = sum(start[key].numel() for key in own_keys)
         if increment.any():
             results[name] = Steps(increment, before[name], decrease, count)
     if not results:
-        msg = "this adapter changes no weight of a linear layer by training: it adds to the input, "
-        raise InvalidArgumentError(msg + "or changes other parameters")
+        raise InvalidArgumentError(
+            "this adapter changes no weight of a linear layer by training: it adds to the input, "
+            "or changes other parameters"
+        )
     return results
 
 
@@ -220,9 +229,9 @@ def _layers(model: nn.Module) -> dict[str, nn.Module]:
         if isinstance(module, BaseTunerLayer) and not is_inside and _is_linear(module):
             layers[name] = module
     if not layers:
-        msg = "this adapter adapts no layer of the model that is linear; choose other "
-        msg += "target_modules"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            "this adapter adapts no layer of the model that is linear; choose other target_modules"
+        )
     return {name.removeprefix(_PREFIX): layer for name, layer in layers.items()}
 
 
@@ -240,5 +249,6 @@ def _weight(layer: Any) -> torch.Tensor:
     try:
         return (layer(units) - layer(zero)).T
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:
-        msg = f"this adapter does not act on the input of a linear layer alone: {error}"
-        raise InvalidArgumentError(msg) from error
+        raise InvalidArgumentError(
+            f"this adapter does not act on the input of a linear layer alone: {error}"
+        ) from error

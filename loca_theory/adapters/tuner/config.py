@@ -119,21 +119,21 @@ class LoCAConfig(PeftConfig):
     def _check_targets(self) -> None:
         names = self.target_parameters or []
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-            msg = f"target_parameters must be a list of names, not {names!r}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(f"target_parameters must be a list of names, not {names!r}")
         if names and uses_curvature(self.location_search, self.init_locations):
-            msg = "target_parameters: the curvature needs the input of each matrix, which LoCA "
-            msg += "does not see; use location_search='central' with init_locations='random', or "
-            msg += "location_search='swap-raw'"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                "target_parameters: the curvature needs the input of each matrix, which LoCA "
+                "does not see; use location_search='central' with init_locations='random', or "
+                "location_search='swap-raw'"
+            )
         is_expression = isinstance(self.target_modules, str) and self.target_modules != "all-linear"
         for name in ("layers_to_transform", "layers_pattern") if is_expression else ():
             if getattr(self, name) is not None:
-                msg = f"{name} cannot be used when target_modules is a regular expression"
-                raise InvalidArgumentError(msg)
+                raise InvalidArgumentError(
+                    f"{name} cannot be used when target_modules is a regular expression"
+                )
         if self.layers_pattern and self.layers_to_transform is None:
-            msg = "layers_pattern needs layers_to_transform"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError("layers_pattern needs layers_to_transform")
 
     def components_of(self, layer: str) -> int:
         """B of a layer, whatever the order of the patterns: PEFT sorts them when it saves.
@@ -150,9 +150,10 @@ class LoCAConfig(PeftConfig):
         ends = {key: len(match[2]) for key, match in fits.items() if match}
         best = [key for key in ends if ends[key] == max(ends.values())]
         if len({patterns[key] for key in best}) > 1:
-            msg = f"{layer}: {' and '.join(map(repr, best))} of n_frequency_pattern fit the same "
-            msg += "end of its name; keep only one, or let one name more of the layer"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"{layer}: {' and '.join(map(repr, best))} of n_frequency_pattern fit the same "
+                "end of its name; keep only one, or let one name more of the layer"
+            )
         return patterns[best[0]] if best else self.n_frequency
 
     def search_schedule(self) -> AlternatingSchedule | None:
@@ -162,5 +163,5 @@ class LoCAConfig(PeftConfig):
 
     def schedule(self) -> AlternatingSchedule:
         """The schedule of the phases in which coefficients and locations are learned."""
-        names = [one.name for one in fields(AlternatingSchedule)]
+        names = [field.name for field in fields(AlternatingSchedule)]
         return AlternatingSchedule(**{name: getattr(self, name) for name in names})

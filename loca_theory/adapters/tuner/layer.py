@@ -124,9 +124,10 @@ class LoCALayer(nn.Module, BaseTunerLayer):
             weight = with_increment(weight, self.get_delta_weight(name), self.name)
             if safe_merge and not torch.isfinite(weight).all():
                 # PEFT's own words, by which its users know the error.
-                msg = "NaNs detected in the merged weights. "
-                msg += f"The adapter {name} seems to be broken ({self.name})"
-                raise InvalidArgumentError(msg)
+                raise InvalidArgumentError(
+                    "NaNs detected in the merged weights. "
+                    f"The adapter {name} seems to be broken ({self.name})"
+                )
         replace_weight(self, weight)
         self.merged_adapters.extend(names)
 
@@ -173,7 +174,7 @@ class LoCALayer(nn.Module, BaseTunerLayer):
         return result
 
     def _added(self, spectrum: CosineSpectrum, x: torch.Tensor) -> torch.Tensor:
-        """What an increment adds to the output."""
+        """The part of the output that an increment adds."""
         return spectrum(x)
 
     def supports_lora_conversion(self, adapter_name: str = "default") -> bool:

@@ -57,8 +57,8 @@ class LoCAModel(BaseTuner):
     ) -> dict[str, Any]:
         """Map the state of a search as well, which a new model does not have yet."""
         same: Any = {key: key for key in state_dict}
-        found = super()._remap_adapter_state_dict_for_load(model, config, adapter_name, same)
-        names: dict[Any, str] = {key: name for name, key in found.items()}
+        remapped = super()._remap_adapter_state_dict_for_load(model, config, adapter_name, same)
+        names: dict[Any, str] = {key: name for name, key in remapped.items()}
         renamed = {}
         for key, value in state_dict.items():
             layer, _, end = key.partition(_SPECTRUM)
@@ -78,16 +78,19 @@ class LoCAModel(BaseTuner):
         super()._check_new_adapter_config(config)
         configs: Any = self.peft_config
         targets = [sorted(c.target_parameters) for c in configs.values() if c.target_parameters]
-        if any(one != targets[0] for one in targets):
-            msg = "all adapters must target the same set of parameters, not target_parameters="
-            raise InvalidArgumentError(msg + " and ".join(map(str, targets)))
+        if any(names != targets[0] for names in targets):
+            raise InvalidArgumentError(
+                "all adapters must target the same set of parameters, not target_parameters="
+                + " and ".join(map(str, targets))
+            )
 
     @contextmanager
     def _enable_peft_forward_hooks(self, *_: Any, **options: Any) -> Iterator[None]:
         if options.get("adapter_names") is not None:
-            msg = "LoCA does not support mixed batches; omit adapter_names and choose one adapter "
-            msg += "for all samples with set_adapter"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                "LoCA does not support mixed batches; omit adapter_names and choose one adapter "
+                "for all samples with set_adapter"
+            )
         yield
 
     def _replace_module(
@@ -108,7 +111,7 @@ class LoCAModel(BaseTuner):
         parameter_name: str | None = None,
     ) -> None:
         n_frequency = peft_config.components_of(current_key)
-        # A wrapper that has this adapter already is of another parameter of the same module.
+        # A wrapper that has this adapter already belongs to another parameter of the same module.
         is_of_other = isinstance(target, ParamWrapper) and adapter_name in target.loca_spectrum
         if isinstance(target, LoCALayer) and not is_of_other:
             target.update_layer(adapter_name, n_frequency, peft_config)
@@ -116,10 +119,11 @@ class LoCAModel(BaseTuner):
         base: Any = target.get_base_layer() if isinstance(target, BaseTunerLayer) else target
         refuse_plan(self.model, base, current_key)
         if isinstance(parent, nn.MultiheadAttention):
-            msg = f"{current_key}: nn.MultiheadAttention uses the weight of its out_proj and never "
-            msg += "calls the module, so an adapter would do nothing; leave it out, as by "
-            msg += 'exclude_modules=["out_proj"]'
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"{current_key}: nn.MultiheadAttention uses the weight of its out_proj and never "
+                "calls the module, so an adapter would do nothing; leave it out, as by "
+                'exclude_modules=["out_proj"]'
+            )
         if parameter_name is not None:
             layer = ParamWrapper(target, current_key, parameter_name)
         else:

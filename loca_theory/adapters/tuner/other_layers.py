@@ -32,9 +32,10 @@ class LoCAEmbedding(LoCALayer):
     def _features(self) -> tuple[int, int]:
         base: Any = self.get_base_layer()
         if base.max_norm is not None:
-            msg = f"{self.name}: LoCA does not adapt an nn.Embedding with max_norm, which changes "
-            msg += "its weight; set max_norm to None, or choose other target modules"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"{self.name}: LoCA does not adapt an nn.Embedding with max_norm, which changes "
+                "its weight; set max_norm to None, or choose other target modules"
+            )
         return base.embedding_dim, base.num_embeddings
 
     def _in_layout(self, delta: torch.Tensor) -> torch.Tensor:
@@ -68,9 +69,10 @@ class LoCAConv2d(LoCALayer):
     def _features(self) -> tuple[int, int]:
         base: Any = self.get_base_layer()
         if base.groups != 1:
-            msg = f"{self.name}: LoCA does not adapt a grouped convolution (groups={base.groups}); "
-            msg += "choose other target modules"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"{self.name}: LoCA does not adapt a grouped convolution (groups={base.groups}); "
+                "choose other target modules"
+            )
         height, width = base.kernel_size
         return base.out_channels, base.in_channels * height * width
 
@@ -99,7 +101,7 @@ def _patches(base: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def layer_class(base: nn.Module) -> type[LoCALayer]:
-    """The class of tuner layer for a base layer; linear if it is of no other kind."""
+    """The class of tuner layer for a base layer; linear if no other kind fits."""
     if isinstance(base, nn.Embedding):
         return LoCAEmbedding
     return LoCAConv2d if isinstance(base, nn.Conv2d) else LoCALayer

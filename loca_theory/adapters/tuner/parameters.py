@@ -48,16 +48,18 @@ class ParamWrapper(LoCALayer):
     def _features(self) -> tuple[int, int]:
         base = self.get_base_layer()
         if is_parametrized(base, self.parameter_name):
-            msg = f"{self.name}: torch.nn.utils.parametrize already replaces this parameter; "
-            msg += "remove its parametrisation, or choose other target parameters"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"{self.name}: torch.nn.utils.parametrize already replaces this parameter; "
+                "remove its parametrisation, or choose other target parameters"
+            )
         weight: Any = self.get_base_weight()
         shape = tuple(getattr(weight, "ds_shape", weight.shape))
         is_wide = weight.is_floating_point() and weight.itemsize > 1 and not is_torchao(weight)
         if not is_wide or len(shape) not in (_MATRIX, _STACK):
-            msg = f"{self.name}: LoCA adapts matrices and stacks of them that are not quantised, "
-            msg += f"not {weight.dtype} of shape {shape}; choose other target parameters"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"{self.name}: LoCA adapts matrices and stacks of them that are not quantised, "
+                f"not {weight.dtype} of shape {shape}; choose other target parameters"
+            )
         *stacked, q = shape
         self._shape = torch.Size(shape)
         return torch.Size(stacked).numel(), q

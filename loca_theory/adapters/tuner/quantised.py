@@ -42,9 +42,10 @@ def dequantised(layer: Any) -> torch.Tensor:
     try:
         return layer.get_base_weight()
     except (NotImplementedError, TypeError) as error:
-        msg = f"{layer.name}: its weight is quantised, and PEFT cannot merge into it ({error}); "
-        msg += "use the adapter unmerged"
-        raise InvalidArgumentError(msg) from error
+        raise InvalidArgumentError(
+            f"{layer.name}: its weight is quantised, and PEFT cannot merge into it ({error}); "
+            "use the adapter unmerged"
+        ) from error
 
 
 def replace_weight(layer: Any, weight: torch.Tensor) -> None:

@@ -26,16 +26,18 @@ def check_peft() -> None:
     Raises:
         ResourceError: PEFT is missing or has another version.
     """
-    wanted = f'pip install "peft{TESTED}"'
+    command = f'pip install "peft{TESTED}"'
     try:
-        found = version("peft")
+        installed = version("peft")
     except PackageNotFoundError:
-        msg = f'LoCA in PEFT needs peft: {wanted}, or pip install "loca-theory[adapters]"'
-        raise ResourceError(msg) from None
+        raise ResourceError(
+            f'LoCA in PEFT needs peft: {command}, or pip install "loca-theory[adapters]"'
+        ) from None
     # To a specifier, 0.22.0rc1 is not below 0.22; to a comparison of versions it is.
-    if not SpecifierSet(TESTED).contains(found, prereleases=True):
-        msg = f"LoCA was tested with peft{TESTED}, but peft {found} is installed: {wanted}"
-        raise ResourceError(msg)
+    if not SpecifierSet(TESTED).contains(installed, prereleases=True):
+        raise ResourceError(
+            f"LoCA was tested with peft{TESTED}, but peft {installed} is installed: {command}"
+        )
 
 
 def register(config_class: type, model_class: type) -> None:

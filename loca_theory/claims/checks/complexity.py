@@ -140,8 +140,8 @@ def location_gradients(*, is_shared: bool = True) -> Returned:
         products = _operations("dense", p=width, q=width)
         # a/2 once, and a difference and a product along each of the two axes.
         of_gradients = (1 + 2 * 2) * components
-        own = 0 if is_shared else components * products
-        ratios[name] = (of_gradients + own) / products
+        extra = 0 if is_shared else components * products
+        ratios[name] = (of_gradients + extra) / products
     return extreme(max, ratios, "Largest for {at}.")
 
 
@@ -178,8 +178,8 @@ def fast_cosine(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
     scale = 2 * np.cos(np.pi * (2 * np.arange(n // 2) + 1) / (2 * n))
     even, first = fast_cosine(x[: n // 2] + back)
     odd, second = fast_cosine((x[: n // 2] - back) / scale)
-    found = np.stack([even, odd + np.append(odd[1:], 0.0)], axis=1).ravel()
-    return found, first + second + n // 2
+    cosine = np.stack([even, odd + np.append(odd[1:], 0.0)], axis=1).ravel()
+    return cosine, first + second + n // 2
 
 
 def parameters(
@@ -196,7 +196,7 @@ def parameters(
         matrices: Adapted matrices per layer: query and value.
         counted: ``values`` alone, or ``values and locations``, one index per component.
     """
-    each = budget if method == "loca" else Budget(width, width, budget).numbers
-    each += width * (method == "dora")
-    each *= 1 + (counted == "values and locations")
-    return matrices * layers * each / 1e6
+    count = budget if method == "loca" else Budget(width, width, budget).numbers
+    count += width * (method == "dora")
+    count *= 1 + (counted == "values and locations")
+    return matrices * layers * count / 1e6

@@ -33,10 +33,10 @@ def recovery(
         interpretations: Interpretations of the paper's description.
     """
     problems = tier.scaled(1000, 4000, 20_000) // len(interpretations)
-    found = {name: _outcomes(search, name, draw_seed(rng), problems) for name in interpretations}
-    diverged = listed({name: np.isinf(loss).sum() for name, (_, loss) in found.items()})
+    outcomes = {name: _outcomes(search, name, draw_seed(rng), problems) for name in interpretations}
+    diverged = listed({name: np.isinf(loss).sum() for name, (_, loss) in outcomes.items()})
     note = f"{problems} problems per interpretation; diverged: {diverged}"
-    return {name: Estimate.exceeding(exact, 0) for name, (exact, _) in found.items()}, note
+    return {name: Estimate.exceeding(exact, 0) for name, (exact, _) in outcomes.items()}, note
 
 
 def final_loss(
@@ -71,8 +71,8 @@ def uniqueness(*, tier: Tier, rng: Rng, samples: int = SAMPLES) -> Returned:
     """
     numbers = range(tier.scaled(1000, 4000, 20_000))
     problems = draw(ProblemFamily(), Interpretation(), draw_seed(rng), numbers, samples=samples)
-    factors = (one.double().numpy() for one in (problems.rows, problems.columns))
-    gamma, sigma = (np.linalg.matrix_rank(one, hermitian=True) for one in factors)
+    factors = (factor.double().numpy() for factor in (problems.rows, problems.columns))
+    gamma, sigma = (np.linalg.matrix_rank(factor, hermitian=True) for factor in factors)
     return (gamma * sigma).min(), f"{len(numbers)} problems."
 
 
@@ -86,7 +86,7 @@ def advantage(*, tier: Tier, rng: Rng, search: str, over: str, times: float) -> 
     """
     problems, seed = tier.scaled(200, 16_000, 64_000), draw_seed(rng)
     exact = (_outcomes(name, "default", seed, problems)[0] for name in (search, over))
-    better, worse = (Estimate.exceeding(one, 0) for one in exact)
+    better, worse = (Estimate.exceeding(mask, 0) for mask in exact)
     note = f"{search}: {better.value:.4f}; {over}: {worse.value:.4f}."
     # The error for independent problems is on the safe side: both searches solve the same ones.
     return better.less(worse, times), note
@@ -99,16 +99,16 @@ def first_move(*, tier: Tier, rng: Rng, interpretation: str, after: int) -> Retu
         interpretation: Interpretation of the paper's description.
         after: Number of steps.
     """
-    wanted, chosen = tier.scaled(250, 4000, 20_000), find_interpretation(interpretation)
-    problems = draw(ProblemFamily(), chosen, draw_seed(rng), range(wanted))
+    count, chosen = tier.scaled(250, 4000, 20_000), find_interpretation(interpretation)
+    problems = draw(ProblemFamily(), chosen, draw_seed(rng), range(count))
     search, end = search_of(problems, chosen)
-    first = np.full(wanted, end)
+    first = np.full(count, end)
     for step in advance(search, end, end):
         # The state before this step, and so after as many steps.
         has_moved = (search.state.indices != problems.start).any(1).numpy()
         first = np.minimum(first, np.where(has_moved, step, end))
     note = f"The first component moves at step {np.median(first):g} in the median."
-    return Estimate.fraction(int((first > after).sum()), wanted), note
+    return Estimate.fraction(int((first > after).sum()), count), note
 
 
 def fixed_locations(*, tier: Tier, rng: Rng, start: str = "true") -> Returned:
@@ -119,8 +119,8 @@ def fixed_locations(*, tier: Tier, rng: Rng, start: str = "true") -> Returned:
     Args:
         start: The fixed locations: ``true`` or ``random``.
     """
-    wanted = tier.scaled(250, 1000, 4000)
-    problems = draw(ProblemFamily(), Interpretation(), draw_seed(rng), range(wanted))
+    count = tier.scaled(250, 1000, 4000)
+    problems = draw(ProblemFamily(), Interpretation(), draw_seed(rng), range(count))
     if start == "true":
         problems = replace(problems, start=problems.indices)
     search, end = search_of(problems, Interpretation(), "coefficients-only")
@@ -130,7 +130,7 @@ def fixed_locations(*, tier: Tier, rng: Rng, start: str = "true") -> Returned:
     gap = (state.coefficients - true).norm(dim=1) / true.norm(dim=1)
     has_converged = (gap < _CLOSE) & (state.indices == problems.indices).all(1)
     note = f"{int(state.is_diverged.sum())} diverged; the median distance is {gap.median():.2g}."
-    return Estimate.fraction(int(has_converged.sum()), wanted), note
+    return Estimate.fraction(int(has_converged.sum()), count), note
 
 
 def search_of(
@@ -151,10 +151,10 @@ def _outcomes(
     search: str, interpretation: str, seed: int, problems: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Whether each problem is recovered, and its final loss, infinite if it diverged."""
-    what = ProblemFamily(), find_interpretation(interpretation), find_search(search)
-    found = evaluate(ToyCell(*what, Rates(), DEFAULT_STEPS, seed, (0, problems)))
-    losses = [np.inf if value is None else value for value in found["loss"]]
-    return np.array(found["exact"]), np.array(losses)
+    settings = ProblemFamily(), find_interpretation(interpretation), find_search(search)
+    outcome = evaluate(ToyCell(*settings, Rates(), DEFAULT_STEPS, seed, (0, problems)))
+    losses = [np.inf if value is None else value for value in outcome["loss"]]
+    return np.array(outcome["exact"]), np.array(losses)
 
 
 _Array = NDArray[np.float64]
@@ -183,17 +183,17 @@ def descent(
             nearest true location.
     """
     # Of fractions as near one half as 0.46, 4000 problems would decide only seven in ten runs.
-    wanted = tier.scaled(1000 if states == "fitted" else 400, 16_000, 64_000)
-    problems = draw(ProblemFamily(), Interpretation(), draw_seed(rng), range(wanted))
-    starts = _visited(rng, problems) if states == "visited" else [None] * wanted
+    count = tier.scaled(1000 if states == "fitted" else 400, 16_000, 64_000)
+    problems = draw(ProblemFamily(), Interpretation(), draw_seed(rng), range(count))
+    starts = _visited(rng, problems) if states == "visited" else [None] * count
     sign = None if direction == "towards" else -1
-    signs = rng.choice([-1, 1], wanted).tolist() if direction == "random" else [sign] * wanted
+    signs = rng.choice([-1, 1], count).tolist() if direction == "random" else [sign] * count
     counted = []
     for i, (start, sign) in enumerate(zip(starts, signs, strict=True)):
         if losses := _losses(rng, problems, i, start, sign, refitted=refitted):
-            here, along, opposite = losses
-            counted.append(along < (here if over == "start" else opposite))
-    note = f"{wanted - len(counted)} problems without a component that can move are excluded."
+            at_start, along, opposite = losses
+            counted.append(along < (at_start if over == "start" else opposite))
+    note = f"{count - len(counted)} problems without a component that can move are excluded."
     return Estimate.fraction(sum(counted), len(counted)), note
 
 
@@ -202,16 +202,16 @@ def _visited(rng: Rng, problems: Problems) -> list[_Start]:
     search, end = search_of(problems, Interpretation())
     moves = [step for step in range(end) if search.moves_at(step)]
     chosen = rng.choice(moves, len(problems.start))
-    found: dict[int, _Start] = {}
+    starts: dict[int, _Start] = {}
     for step in advance(search, end, end):
         for i in np.flatnonzero(chosen == step).tolist():
             values = search.state.coefficients[i].numpy().astype(np.float64)
-            found[i] = search.state.indices[i].numpy().copy(), values
-    return [found[i] for i in range(len(chosen))]
+            starts[i] = search.state.indices[i].numpy().copy(), values
+    return [starts[i] for i in range(len(chosen))]
 
 
 def _losses(
-    rng: Rng, problems: Problems, i: int, given: _Start | None, sign: int | None, *, refitted: bool
+    rng: Rng, problems: Problems, i: int, state: _Start | None, sign: int | None, *, refitted: bool
 ) -> list[float]:
     """The losses of one problem at the start, after the step and after the opposite one, if any.
 
@@ -223,11 +223,11 @@ def _losses(
     curvature = torch.kron(problems.rows[i], problems.columns[i]).double().numpy()
     indices, values = problems.indices[i].numpy(), problems.coefficients[i].numpy()
     truth = np.bincount(indices, values, size**2).astype(np.float64)
-    start = problems.start[i].numpy() if given is None else given[0]
-    if given is None:
+    start = problems.start[i].numpy() if state is None else state[0]
+    if state is None:
         spectrum = _fitted(curvature, truth, start)
     else:
-        spectrum = np.bincount(start, given[1], size**2)
+        spectrum = np.bincount(start, state[1], size**2)
     axis = int(rng.integers(2))
     along = np.divmod(start, size)[axis]
     inner = np.flatnonzero((along > 0) & (along < size - 1))
@@ -236,8 +236,8 @@ def _losses(
     n = int(rng.choice(inner))
     step = size if axis == 0 else 1
     if sign is None:
-        own, true = np.divmod(start[n], size), np.divmod(np.flatnonzero(truth), size)
-        away = np.array(true) - np.array(own)[:, None]
+        location, true = np.divmod(start[n], size), np.divmod(np.flatnonzero(truth), size)
+        away = np.array(true) - np.array(location)[:, None]
         side = int(np.sign(away[axis, np.abs(away).sum(0).argmin()]))
     else:
         z = curvature @ (spectrum - truth)

@@ -36,13 +36,13 @@ def same_draw_gap(
     """
     draws, seed = tier.scaled(25, 100, 400), draw_seed(rng)
     for rho in dict.fromkeys(rhos):
-        mine = [r for r, its in zip(ranks, rhos, strict=True) if its == rho]
-        what = (STRUCTURES[structure], rho, SIZE, SIZE, tuple(mine), seed)
+        at_rho = [r for r, its in zip(ranks, rhos, strict=True) if its == rho]
+        settings = (STRUCTURES[structure], rho, SIZE, SIZE, tuple(at_rho), seed)
         blocks = [
-            sweep.evaluate(sweep.DrawCell(*what, (start, start + sweep.BLOCK)))
+            sweep.evaluate(sweep.DrawCell(*settings, (start, start + sweep.BLOCK)))
             for start in range(0, draws, sweep.BLOCK)
         ]
-        for r, mean, error in zip(mine, *sweep.Blocks(blocks).gap(), strict=True):
+        for r, mean, error in zip(at_rho, *sweep.Blocks(blocks).gap(), strict=True):
             yield f"r = {r}, rho = {rho:g}", Estimate(float(mean), float(error), draws)
 
 
@@ -69,12 +69,12 @@ def _low_rank_losses(
     structure: str, rho: float, ranks: Sequence[int], draws: int, seed: int
 ) -> NDArray[np.float64]:
     """‖W − Ŵ_R‖² of each draw and rank; the draws are the same for every ρ."""
-    found = np.empty((draws, len(ranks)))
+    losses = np.empty((draws, len(ranks)))
     for draw in range(draws):
         family = STRUCTURES[structure].family(SIZE, SIZE, np.random.default_rng([seed, draw]))
         lost = np.cumsum(squared_singular_values(torch.from_numpy(family(rho))))
-        found[draw] = [lost[SIZE - r - 1] for r in ranks]
-    return found
+        losses[draw] = [lost[SIZE - r - 1] for r in ranks]
+    return losses
 
 
 def reference_crossings(
@@ -110,8 +110,8 @@ def reference_crossings(
         near = slice(below[0] - 1, below[0] + 1)
         (a, b), (high, low) = _GRID[near], means[near, index]
         middle = float(a + (b - a) * high / (high - low))
-        there = gaps(middle)[:, index]
+        at_middle = gaps(middle)[:, index]
         # The parabola of ρ as a function of the gap, and its slope where the gap is 0.
-        parabola = np.polyfit([high, there.mean(), low], [a, middle, b], 2)
-        error = abs(parabola[1]) * there.std(ddof=1) / np.sqrt(draws)
+        parabola = np.polyfit([high, at_middle.mean(), low], [a, middle, b], 2)
+        error = abs(parabola[1]) * at_middle.std(ddof=1) / np.sqrt(draws)
         yield f"r = {r}", Estimate(float(parabola[2]), float(error), draws)

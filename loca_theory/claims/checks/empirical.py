@@ -33,27 +33,28 @@ def load(
 
     A run, which the columns of the key identify, counts once if it is in two tables.
     """
-    found = {}
+    tables = {}
     for stored in find_tables(results, [pattern]):
         try:
             table = stored.read()
         except (OSError, ValueError) as error:
             why = type(error).__name__
-            msg = f"{stored.path} cannot be read ({why}); delete it and make it again"
-            raise ResourceError(msg) from error
+            raise ResourceError(
+                f"{stored.path} cannot be read ({why}); delete it and make it again"
+            ) from error
         if set(columns) <= set(table.columns):
-            found[str(stored.path)] = table[list(columns)]
-    if not found:
-        msg = f"There is no table {pattern}.parquet."
-        raise NotMeasuredError(msg)
-    rows = pd.concat(found.values(), ignore_index=True)
+            tables[str(stored.path)] = table[list(columns)]
+    if not tables:
+        raise NotMeasuredError(f"There is no table {pattern}.parquet.")
+    rows = pd.concat(tables.values(), ignore_index=True)
     # Lists cannot be hashed, so rows are compared as text.
     rows = rows.loc[~rows.astype(str).duplicated()]
     if rows.duplicated(list(key)).any():
         run = rows[rows.duplicated(list(key))].iloc[0][list(key)]
-        msg = f"{' and '.join(found)} disagree on the run {', '.join(map(str, run))}; "
-        msg += "give a folder that has only one of them"
-        raise ResourceError(msg)
+        raise ResourceError(
+            f"{' and '.join(tables)} disagree on the run {', '.join(map(str, run))}; "
+            "give a folder that has only one of them"
+        )
     return rows
 
 
@@ -86,8 +87,8 @@ def designed(
     if pd.notna(row["kinds_low"]):
         note += f", for other kinds of tasks {row['kinds_low']:+.2f} to {row['kinds_high']:+.2f}"
     note += "."
-    found = Estimate(value, error, int(row["pairs"]), bounds=(low, high))
-    return {f"in {unit}": found}, note, row[verdict]
+    estimate = Estimate(value, error, int(row["pairs"]), bounds=(low, high))
+    return {f"in {unit}": estimate}, note, row[verdict]
 
 
 def speed(*, results: Path | None, table: str, rival: str) -> Returned:
@@ -100,10 +101,10 @@ def speed(*, results: Path | None, table: str, rival: str) -> Returned:
         rival: The form of LoCA.
     """
     rows = load(results, table, ("model", "rival", "of_lora"), ("model", "rival"))
-    mine = rows.loc[rows["rival"] == rival, "of_lora"].dropna()
-    if mine.empty:
+    ratios = rows.loc[rows["rival"] == rival, "of_lora"].dropna()
+    if ratios.empty:
         return {}, f"{table}.parquet has no {rival}."
-    return mine.min(), f"Models measured: {len(mine)}."
+    return ratios.min(), f"Models measured: {len(ratios)}."
 
 
 def increments(*, results: Path | None, table: str, column: str) -> Returned:
@@ -135,8 +136,8 @@ def weights_spectrum(*, results: Path | None, table: str) -> Returned:
     rows = load(results, table, ("name", "quantity", "p", "q", "values"), ("name", "quantity"))
     spectra = rows[rows["quantity"] == "weights"].drop(columns="quantity")
     fits = {name: fit_bulk(values, p, q) for name, p, q, values in spectra.itertuples(index=False)}
-    found = {name: 1.0 if one.kolmogorov is None else one.kolmogorov for name, one in fits.items()}
-    return found or ({}, f"There is no table {table}.parquet with the weights' spectra.")
+    gaps = {name: 1.0 if law.kolmogorov is None else law.kolmogorov for name, law in fits.items()}
+    return gaps or ({}, f"There is no table {table}.parquet with the weights' spectra.")
 
 
 # A row or column with less than this fraction of the mean energy counts as empty.
@@ -172,7 +173,7 @@ def empty_lines(*, results: Path | None, table: str) -> Returned:
     empty = {}
     for key, block in _pictures(results, table).items():
         energies = [np.square(block).mean(axis) for axis in (0, 1)]
-        empty[key] = float(np.mean([one < _EMPTY * one.mean() for one in energies]))
+        empty[key] = float(np.mean([energy < _EMPTY * energy.mean() for energy in energies]))
     full = [name for name, method in empty if method == "full"]
     return {name: empty[name, "lora"] - empty[name, "full"] for name in full}
 

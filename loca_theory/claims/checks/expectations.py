@@ -102,12 +102,12 @@ def bounds_compared(*, means: bool, sizes: Sequence[int], locations: int = 2) ->
     """
     gaps = {}
     for size in sizes:
-        one = np.cumsum(np.sqrt((size**2 - (i := np.arange(1, size**2 + 1))) / i))
+        bound = np.cumsum(np.sqrt((size**2 - (i := np.arange(1, size**2 + 1))) / i))
         n = size**2 // 2 + 2
         two = np.cumsum(np.sqrt((n - (i := np.arange(1, n + 1))) / i))
         for r in range(1, (size - 1) // 3 + 1):
             single, pairs = size * r, locations * size * r // 3
-            gap = np.sqrt(2.0) * one[single - 1] - 2 * two[pairs - 1]
+            gap = np.sqrt(2.0) * bound[single - 1] - 2 * two[pairs - 1]
             gap += (single - 2 * pairs) if means else 0
             gaps[f"K = {size}, r = {r}"] = float(gap) / size**2
     note = "Smallest at {at}. The order of two upper bounds says nothing about the order of what "
@@ -137,14 +137,14 @@ def random_locations_retained(*, odd_locations: str = "printed") -> Deviations:
     """
     for size in range(3, 61):
         half = HalfSpectrum(size, size)
-        own, pairs = half.self_conjugate_count, half.pair_count
+        single, pairs = half.self_conjugate_count, half.pair_count
         as_odd = size % 2 == 1 and odd_locations == "printed"
         locations = (size**2 + 1) / 2 if as_odd else size**2 / 2 + 2
         for r in range(1, (size - 1) // 3 + 1) if size > _ENUMERATED else (1,):
             if size > _ENUMERATED:
-                retained = 2.0 * size * r - stats.hypergeom(own + pairs, own, size * r).mean()
+                retained = 2.0 * size * r - stats.hypergeom(single + pairs, single, size * r).mean()
             else:
-                energies = [1] * own + [2] * pairs
+                energies = [1] * single + [2] * pairs
                 retained = np.mean([sum(chosen) for chosen in combinations(energies, size * r)])
             printed = size**3 * r / locations
             yield float(retained) / printed - 1
@@ -178,8 +178,8 @@ def cosine_covariance(*, first: float = 0.5) -> Deviations:
     for size in range(2, 10):
         q = dct_matrix(size).numpy().copy()
         q[0] *= np.sqrt(2 * first)
-        both = np.kron(q, q)
-        yield both @ both.T - np.eye(size**2)
+        kron = np.kron(q, q)
+        yield kron @ kron.T - np.eye(size**2)
 
 
 def rescaled(*, rng: Rng, shift: float) -> Returned:
@@ -194,7 +194,8 @@ def rescaled(*, rng: Rng, shift: float) -> Returned:
     budgets, changes = [Budget(24, 24, r) for r in (1, 4, 7)], {}
     for method in ("LoRA", "Fourier pairs", "Fourier", "LoCA"):
         before, after = (
-            np.square(one).sum() - retained_energies(one, method, budgets) for one in (w, w + shift)
+            np.square(matrix).sum() - retained_energies(matrix, method, budgets)
+            for matrix in (w, w + shift)
         )
         change = np.abs(after / before - 1).max()
         changes[method] = float(change)

@@ -79,12 +79,12 @@ def block_form(*, detuning: float = 0) -> Deviations:
         order = [int(i * size + j) for i, j in half.self_conjugate]
         for i, j in half.representatives:
             order += [int(i * size + j), int(-i % size * size + -j % size)]
-        for found, sign in zip(_covariances(size, detuning), (1.0, -1.0), strict=True):
-            printed = np.zeros_like(found)
+        for covariance, sign in zip(_covariances(size, detuning), (1.0, -1.0), strict=True):
+            printed = np.zeros_like(covariance)
             printed[:4, :4] = (1 + sign) / 2 * np.eye(4)
             pair = np.array([[0.5, sign * 0.5], [sign * 0.5, 0.5]])
             printed[4:, 4:] = np.kron(np.eye(half.pair_count), pair)
-            yield found[np.ix_(order, order)] - printed
+            yield covariance[np.ix_(order, order)] - printed
 
 
 def permutation_order(*, size: int) -> Returned:
@@ -136,7 +136,7 @@ def energy(*, rng: Rng, matrix: str, pair_weight: float = 2.0) -> Deviations:
         w = rng.standard_normal((size, size))
         f, weights = np.fft.fft2(w, norm="ortho"), _weights(size, pair_weight)
         parts = [np.abs(f)] if matrix == "F^H" else [np.real(f), np.imag(f)]
-        total = float(np.concatenate([weights * one**2 for one in parts], axis=1).sum())
+        total = float(np.concatenate([weights * part**2 for part in parts], axis=1).sum())
         yield total / float((w**2).sum()) - 1
 
 
@@ -153,10 +153,10 @@ def coordinates(*, pair_weight: float = 2.0) -> Deviations:
     for size in range(3, 9):
         to_real, to_imaginary = maps(size)
         printed = _weights(size).ravel()
-        own, both = printed == 1, printed == 2
+        single, paired = printed == 1, printed == 2
         scale = np.sqrt(_weights(size, pair_weight).ravel())[:, None]
-        retained = np.concatenate([(scale * to_real)[own | both], (scale * to_imaginary)[both]])
-        yield from (retained @ retained.T - np.eye(len(retained)), to_imaginary[own])
+        kept = np.concatenate([(scale * to_real)[single | paired], (scale * to_imaginary)[paired]])
+        yield from (kept @ kept.T - np.eye(len(kept)), to_imaginary[single])
 
 
 def squared_twice(*, rng: Rng, power: int) -> Deviations:

@@ -45,8 +45,8 @@ def _layer(rng: Rng) -> tuple[CosineSpectrum, _Array]:
 
 def _searching(rng: Rng, scaling: float = 1.0) -> CosineSpectrum:
     """A spectrum whose coefficients and random locations have gradients; nothing steps."""
-    given = {"schedule": AlternatingSchedule(joint=True), "scaling": scaling}
-    layer = CosineSpectrum((_ROWS, _COLUMNS), _COMPONENTS, **given).double()
+    options = {"schedule": AlternatingSchedule(joint=True), "scaling": scaling}
+    layer = CosineSpectrum((_ROWS, _COLUMNS), _COMPONENTS, **options).double()
     layer.set_indices(torch.from_numpy(_indices(rng)))
     follow(layer, torch.optim.SGD(layer.parameters(), 0.0))
     return layer
@@ -76,10 +76,10 @@ def location_identity(*, rng: Rng, form: str, difference: str = "central") -> De
             step[i + di, j + dj], step[back] = a / length, -a / length
             trace = _SCALING * float(np.trace(g.T @ (_C.T @ step @ _D)))
             if form == "printed":
-                found = _SCALING * a * (z[j + dj, i + di] - z[j - dj, i - di]) / 2
+                printed = _SCALING * a * (z[j + dj, i + di] - z[j - dj, i - di]) / 2
             else:  # the offset is on the scale of u = l/(dim − 1)
-                found = float(located.grad[n, axis]) / ((_ROWS, _COLUMNS)[axis] - 1)
-            yield found - trace
+                printed = float(located.grad[n, axis]) / ((_ROWS, _COLUMNS)[axis] - 1)
+            yield printed - trace
 
 
 def coefficient_identity(*, rng: Rng, scaling: float = _SCALING) -> Deviations:
@@ -96,8 +96,8 @@ def coefficient_identity(*, rng: Rng, scaling: float = _SCALING) -> Deviations:
         unit[i, j] = 1.0
         # L is linear in a, so its value at a unit coefficient is the derivative.
         derivative = float((g * (_SCALING * _C.T @ unit @ _D)).sum())
-        found = scaling * float(z[j, i])
-        yield from (found - derivative, found - float(learned.grad[n]))
+        printed = scaling * float(z[j, i])
+        yield from (printed - derivative, printed - float(learned.grad[n]))
 
 
 def first_location_gradient(*, rng: Rng, steps: int | None = None) -> Returned:

@@ -90,12 +90,12 @@ def marchenko_pastur(*, tier: Tier, rng: Rng, rows: int, columns: int, ar: float
         columns: Columns of the matrix.
         ar: Correlation of neighbouring entries of a row, ρ^|i−j|; 0 for independent ones.
     """
-    found, factor = [], mix(ar, columns)
+    distances, factor = [], mix(ar, columns)
     for _ in range(tier.scaled(20, 100, 500)):
         matrix = torch.from_numpy(rng.standard_normal((rows, columns)) @ factor.T)
         law = fit_bulk(squared_singular_values(matrix), rows, columns)
-        found.append(1.0 if law.kolmogorov is None else law.kolmogorov)
-    return Estimate.mean(found), f"{rows}×{columns}."
+        distances.append(1.0 if law.kolmogorov is None else law.kolmogorov)
+    return Estimate.mean(distances), f"{rows}×{columns}."
 
 
 def _statistics(rng: Rng, rhos: Sequence[float], draws: int, *, is_centred: bool) -> _Array:
@@ -118,23 +118,23 @@ def _null(rng: Rng, draws: int, rows: int, columns: int) -> _Array:
     if rows == columns:
         return _null_of_squares(rng, draws, rows)
     drawn = (sample_leading_eigenvalues(rows, columns, rows, rng)[0] for _ in range(draws))
-    return np.array([spectral_statistics(one, rows, columns)["T"] for one in drawn])
+    return np.array([spectral_statistics(leading, rows, columns)["T"] for leading in drawn])
 
 
 def _null_of_squares(rng: Rng, draws: int, size: int) -> _Array:
     """T of square matrices: their lower edge is 0, so that only the largest eigenvalues count."""
-    found = np.empty(draws)
+    t = np.empty(draws)
     for draw in range(draws):
         leading, total = sample_leading_eigenvalues(size, size, min(_LEADING, size), rng)
-        found[draw] = leading[leading > 4 * total / size].sum() / total
-    return found
+        t[draw] = leading[leading > 4 * total / size].sum() / total
+    return t
 
 
 def _correlation_null(rng: Rng, draws: int) -> _Array:
     """T of the sample correlation matrix of independent entries."""
     matrices = (centred(rng.standard_normal((SIZE, SIZE))) for _ in range(draws))
-    scaled = (one / np.sqrt(np.square(one).mean(axis=0)) for one in matrices)
-    return np.array([_t(one, SIZE - 1) for one in scaled])
+    scaled = (matrix / np.sqrt(np.square(matrix).mean(axis=0)) for matrix in matrices)
+    return np.array([_t(matrix, SIZE - 1) for matrix in scaled])
 
 
 def statistic(
@@ -155,20 +155,20 @@ def statistic(
     """
     # With 5000 draws two seeds would disagree on a claim in 15 of 100 cases, with these in one.
     draws = tier.scaled(30, 10_000, 20_000)
-    found = _statistics(rng, rhos, draws, is_centred=is_centred)
-    parts = [Estimate.mean(row) for row in found]
+    statistics = _statistics(rng, rhos, draws, is_centred=is_centred)
+    parts = [Estimate.mean(row) for row in statistics]
     if printed:
-        units = found.std(axis=1, ddof=1) / np.sqrt(_AVERAGED)
+        units = statistics.std(axis=1, ddof=1) / np.sqrt(_AVERAGED)
         parts = [
-            Estimate((value - one.value) / unit, one.standard_error / unit, one.n)
-            for one, value, unit in zip(parts, printed, units, strict=True)
+            Estimate((value - part.value) / unit, part.standard_error / unit, part.n)
+            for part, value, unit in zip(parts, printed, units, strict=True)
         ]
-    shown = ", ".join(f"{row.std(ddof=1):.3f}" for row in found)
+    shown = ", ".join(f"{row.std(ddof=1):.3f}" for row in statistics)
     return _by_rho(rhos, parts), f"Standard deviations of T over draws: {shown}."
 
 
 def _by_rho(rhos: Sequence[float], parts: Iterable[Estimate]) -> dict[str, Estimate]:
-    return {f"rho = {rho:g}": one for rho, one in zip(rhos, parts, strict=True)}
+    return {f"rho = {rho:g}": part for rho, part in zip(rhos, parts, strict=True)}
 
 
 def critical_level(*, tier: Tier, rng: Rng, printed: float, columns: str = "raw") -> Returned:
@@ -215,6 +215,6 @@ def power(*, tier: Tier, rng: Rng, rhos: Sequence[float], is_centred: bool) -> R
     """
     null = _null(rng, tier.scaled(500, 4000, 20_000), SIZE - is_centred, SIZE)
     bound = upper_critical_value(null, 0.05)
-    found = _statistics(rng, rhos, tier.scaled(60, 400, 2000), is_centred=is_centred)
-    parts = (Estimate.exceeding(row, bound) for row in found)
+    statistics = _statistics(rng, rhos, tier.scaled(60, 400, 2000), is_centred=is_centred)
+    parts = (Estimate.exceeding(row, bound) for row in statistics)
     return _by_rho(rhos, parts), f"Critical value {bound:.4f}."

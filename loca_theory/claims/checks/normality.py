@@ -51,8 +51,8 @@ def mix(ar: float, size: int = _INPUTS) -> _Array:
 def _factors(rng: Rng, n: int, replicates: int) -> _Array:
     """Cholesky factors L of XᵀX for n standard normal inputs, by Bartlett's decomposition."""
     factor = np.tril(rng.standard_normal((replicates, _INPUTS, _INPUTS)), -1)
-    own = np.arange(_INPUTS)
-    factor[:, own, own] = np.sqrt(rng.chisquare(n - own, (replicates, _INPUTS)))
+    diagonal = np.arange(_INPUTS)
+    factor[:, diagonal, diagonal] = np.sqrt(rng.chisquare(n - diagonal, (replicates, _INPUTS)))
     return factor
 
 
@@ -73,12 +73,12 @@ def fitted(
     rng: Rng, estimator: str, noise: Draw, n: int, replicates: int, ar: float = 0.0
 ) -> _Array:
     """W′ − W̄ of every replicate, shape (replicates, d, K), from inputs and errors themselves."""
-    found, factor = np.empty((replicates, _INPUTS, _OUTPUTS)), mix(ar)
+    fits, factor = np.empty((replicates, _INPUTS, _OUTPUTS)), mix(ar)
     for i in range(replicates):
         x = rng.standard_normal((n, _INPUTS)) @ factor.T
         y = noise(rng, (n, _OUTPUTS))
-        found[i] = huber(x, y) if estimator == "huber" else np.linalg.solve(x.T @ x, x.T @ y)
-    return found
+        fits[i] = huber(x, y) if estimator == "huber" else np.linalg.solve(x.T @ x, x.T @ y)
+    return fits
 
 
 def _students(rng: Rng, shape: tuple[int, ...]) -> _Array:
@@ -125,7 +125,7 @@ def variance(
 def _steps(parts: Mapping[str, Estimate], times: float = 1.0) -> dict[str, Estimate]:
     """The difference of each estimate and a multiple of the next, which are independent."""
     return {
-        f"{first} less {'twice ' * (times == 2)}{second}": a.less(b, times)
+        f"{first} less {'twice ' if times == 2 else ''}{second}": a.less(b, times)
         for (first, a), (second, b) in pairwise(parts.items())
     }
 
@@ -147,8 +147,8 @@ def distance(
     """
     replicates, parts = tier.scaled(1000, 4000, 16_000), {}
     for n in samples:
-        found = [_total_variation(rng, n, replicates, levels) for _ in range(_BATCHES)]
-        parts[f"n' = {n}"] = Estimate.mean(found)
+        distances = [_total_variation(rng, n, replicates, levels) for _ in range(_BATCHES)]
+        parts[f"n' = {n}"] = Estimate.mean(distances)
     shown = "; ".join(f"{name}: {part.value:.2g}" for name, part in parts.items())
     return _steps(parts, 2.0) if halving else parts, f"Total variation at {shown}."
 
@@ -232,8 +232,8 @@ def errors_alone(*, tier: Tier, rng: Rng, estimator: str, law: str, samples: int
         law: Law of the errors of Y: ``normal``, ``t3``, ``t5``, ``exponential`` or ``t2``.
         samples: n′; an output has 8 parameters.
     """
-    given = estimator, LAWS[law], samples, tier.scaled(125, 250, 1000)
-    return Estimate.mean([_distance(rng, fitted(rng, *given)) for _ in range(_BATCHES)])
+    settings = estimator, LAWS[law], samples, tier.scaled(125, 250, 1000)
+    return Estimate.mean([_distance(rng, fitted(rng, *settings)) for _ in range(_BATCHES)])
 
 
 def _distance(rng: Rng, entries: _Array) -> float:
@@ -250,11 +250,11 @@ def prior_distance(*, tier: Tier, rng: Rng, prior: str, samples: int) -> Returne
         prior: Law of W̄ − W̄₀.
         samples: n′.
     """
-    replicates, found = tier.scaled(250, 1000, 4000), []
+    replicates, distances = tier.scaled(250, 1000, 4000), []
     for _ in range(_BATCHES):
         errors = least_squares(rng, samples, replicates, 0.0)
-        found.append(_distance(rng, errors + _SPREAD * LAWS[prior](rng, errors.shape)))
-    return Estimate.mean(found)
+        distances.append(_distance(rng, errors + _SPREAD * LAWS[prior](rng, errors.shape)))
+    return Estimate.mean(distances)
 
 
 def prior_correlation(
@@ -286,7 +286,7 @@ def pre_training(*, tier: Tier, rng: Rng, law: str, samples: Sequence[int]) -> R
     replicates = tier.scaled(1000, 4000, 16_000)
     fits = {n: fitted(rng, "least-squares", LAWS[law], n, replicates) for n in samples}
     first = {n: np.sqrt(n) * np.abs(errors[:, 0, 0]) for n, errors in fits.items()}
-    return {f"N = {n}": Estimate.exceeding(one, 3) for n, one in first.items()}
+    return {f"N = {n}": Estimate.exceeding(scaled, 3) for n, scaled in first.items()}
 
 
 def mixture_distance(*, spreads: Sequence[float]) -> Returned:
@@ -295,10 +295,10 @@ def mixture_distance(*, spreads: Sequence[float]) -> Returned:
     Args:
         spreads: Standard deviations of the laws, which have equal weights.
     """
-    whole = stats.norm(scale=np.sqrt(np.mean(np.square(spreads))))
+    normal = stats.norm(scale=np.sqrt(np.mean(np.square(spreads))))
     x = np.linspace(-12 * max(spreads), 12 * max(spreads), _GRID)
-    mixture = np.mean([stats.norm.pdf(x, scale=one) for one in spreads], axis=0)
-    return float(np.trapezoid(np.abs(mixture - whole.pdf(x)), x)) / 2
+    mixture = np.mean([stats.norm.pdf(x, scale=spread) for spread in spreads], axis=0)
+    return float(np.trapezoid(np.abs(mixture - normal.pdf(x)), x)) / 2
 
 
 def mean_distance(*, count: int) -> Returned:

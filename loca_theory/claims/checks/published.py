@@ -151,8 +151,8 @@ def prediction_gain(
         baselines = by_package.drop(columns="singular values")
         gains = by_package["singular values"] - baselines[baselines.mean().idxmax()]
         gain = Estimate.mean(gains.to_numpy())
-        yield accounting, Estimate(gain.value, gain.standard_error, gain.n,
-                                   bounds=gain.interval(0.05))  # fmt: skip
+        bounds = gain.interval(0.05)
+        yield accounting, Estimate(gain.value, gain.standard_error, gain.n, bounds=bounds)
 
 
 def named_winners(rows: pd.DataFrame) -> pd.DataFrame:
@@ -163,26 +163,29 @@ def named_winners(rows: pd.DataFrame) -> pd.DataFrame:
     of that name, and a threshold of the effective rank.
     """
     wins = rows["LoRA"] > rows["LoCA"]
-    found = pd.DataFrame({
-        "package": rows["package"],
-        "singular values": (rows["LoRA"] > rows["predicted"]) == wins,
-        "normal limit": (rows["LoRA"] > rows["normal_limit"]) == wins,
-    })  # fmt: skip
+    is_right = pd.DataFrame(
+        {
+            "package": rows["package"],
+            "singular values": (rows["LoRA"] > rows["predicted"]) == wins,
+            "normal limit": (rows["LoRA"] > rows["normal_limit"]) == wins,
+        }
+    )
     layer = rows["name"].str.replace(r"\d+", "", regex=True)
     rank = rows["effective_rank"] / rows[["p", "q"]].min(axis=1)
     for package in rows["package"].unique():
-        here = rows["package"] == package
-        others = ~here
-        usual = bool(wins[others].mean() > 0.5)
-        by_layer = (wins[others].groupby(layer[others]).mean() > 0.5).to_dict()
-        named = pd.Series([by_layer.get(name, usual) for name in layer[here]], layer[here].index)
-        limits = np.sort(rank[others].to_numpy())
-        below = [float(((rank[others] <= limit) == wins[others]).mean()) for limit in limits]
+        inside = rows["package"] == package
+        outside = ~inside
+        usual = bool(wins[outside].mean() > 0.5)
+        by_layer = (wins[outside].groupby(layer[outside]).mean() > 0.5).to_dict()
+        names = layer[inside]
+        named = pd.Series([by_layer.get(name, usual) for name in names], names.index)
+        limits = np.sort(rank[outside].to_numpy())
+        below = [float(((rank[outside] <= limit) == wins[outside]).mean()) for limit in limits]
         limit = limits[int(np.argmax(below))]
-        found.loc[here, "more frequent winner"] = wins[here] == usual
-        found.loc[here, "more frequent winner of the layer"] = named == wins[here]
-        found.loc[here, "effective rank"] = (rank[here] <= limit) == wins[here]
-    return found
+        is_right.loc[inside, "more frequent winner"] = wins[inside] == usual
+        is_right.loc[inside, "more frequent winner of the layer"] = named == wins[inside]
+        is_right.loc[inside, "effective rank"] = (rank[inside] <= limit) == wins[inside]
+    return is_right
 
 
 def read(
@@ -201,8 +204,7 @@ def read(
         if values is not None:
             chosen &= rows[column].isin(values)
     if not chosen.any():
-        msg = f"{table}.parquet has no such rows."
-        raise NotMeasuredError(msg)
+        raise NotMeasuredError(f"{table}.parquet has no such rows.")
     return rows[chosen]
 
 

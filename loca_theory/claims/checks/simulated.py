@@ -105,8 +105,8 @@ def dora_expectation(*, tier: Tier, rng: Rng, factor: str, size: int, r: int) ->
         w = torch.from_numpy(rng.standard_normal((size, size)))
         lengths = torch.linalg.vector_norm(w, dim=0)
         u, s, vh = torch.linalg.svd(w / lengths)
-        rest = (u[:, r:] * s[r:]) @ vh[r:]
-        left[draw], right[draw] = (rest * lengths).square().sum(), rest.square().sum()
+        residual = (u[:, r:] * s[r:]) @ vh[r:]
+        left[draw], right[draw] = (residual * lengths).square().sum(), residual.square().sum()
     return Estimate.mean((left - c * right) / (c * right.mean())), f"n = {size}, r = {r}."
 
 
@@ -164,12 +164,12 @@ def vera_like_noise(*, tier: Tier, rng: Rng, size: int, ranks: Sequence[int]) ->
     """
     draws, parts = tier.scaled(8, 40, 200), {}
     for r in ranks:
-        found = np.empty(draws)
+        retained = np.empty(draws)
         for draw in range(draws):
             w = torch.from_numpy(rng.standard_normal((size, size)))
-            rest = w - best_round(w, fit_diagonals(w, *random_factors(w, r, rng)))
+            residual = w - best_round(w, fit_diagonals(w, *random_factors(w, r, rng)))
             # Divided by E‖W‖² = n², since ‖W‖² itself varies more than the retained energy.
-            found[draw] = float(w.square().sum() - rest.square().sum()) / (size + r)
-        parts[f"r = {r}"] = Estimate.mean(found - 1)
+            retained[draw] = float(w.square().sum() - residual.square().sum()) / (size + r)
+        parts[f"r = {r}"] = Estimate.mean(retained - 1)
     fractions = ", ".join(f"{(size + r) / size**2:.3f}" for r in ranks)
     return parts, f"n = {size}; noise retains {fractions} of the energy."

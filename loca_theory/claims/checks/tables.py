@@ -35,9 +35,9 @@ def lead(
     leads = {}
     for model in models or printed.scores(table):
         rows = printed.scores(table)[model]
-        others = over or [name for name in rows if name not in methods]
+        rivals = over or [name for name in rows if name not in methods]
         for column in columns or _without_average(rows[methods[0]]):
-            best, rival = max((rows[name][column], name) for name in others)
+            best, rival = max((rows[name][column], name) for name in rivals)
             for name in methods:
                 where = f"{name} {rows[name][column]:g}, {rival} {best:g} ({model}, {column})"
                 leads[where] = rows[name][column] - best
@@ -65,12 +65,12 @@ def wins(
         pooled: Whether the columns of all pairs are counted together.
     """
     won = {
-        name: [mine[column] > theirs[column] - margin for column in mine]
-        for name, mine, theirs in _pairs(table, methods, over)
+        name: [ours[column] > theirs[column] - margin for column in ours]
+        for name, ours, theirs in _pairs(table, methods, over)
     }
     if pooled:
-        won = {"all": [one for each in won.values() for one in each]}
-    shown = {name: f"{sum(each)} of {len(each)}" for name, each in won.items()}
+        won = {"all": [is_won for columns in won.values() for is_won in columns]}
+    shown = {name: f"{sum(columns)} of {len(columns)}" for name, columns in won.items()}
     return min(map(statistics.mean, won.values())), listed(shown)
 
 
@@ -84,8 +84,8 @@ def mean_lead(*, table: str, over: str) -> Returned:
         over: The other method.
     """
     leads = {
-        name: statistics.mean(mine.values()) - statistics.mean(theirs.values())
-        for name, mine, theirs in _pairs(table, ["LoCA"], over)
+        name: statistics.mean(ours.values()) - statistics.mean(theirs.values())
+        for name, ours, theirs in _pairs(table, ["LoCA"], over)
     }
     return min(leads.values()), listed(leads, ".2f")
 
@@ -112,11 +112,12 @@ def largest_gains(*, columns: Sequence[str]) -> Returned:
     Args:
         columns: The columns in which the gains are said to be obvious.
     """
-    ((_, mine, theirs),) = _pairs("vit", ["LoCA 72K"], "FourierFT")
-    gains = {name: score - theirs[name] for name, score in mine.items()}
-    rest = max(gain for name, gain in gains.items() if name not in columns)
+    ((_, ours, theirs),) = _pairs("vit", ["LoCA 72K"], "FourierFT")
+    gains = {name: score - theirs[name] for name, score in ours.items()}
+    largest = max(gain for name, gain in gains.items() if name not in columns)
     shown = ", ".join(f"{name}: {gains[name]:.2f}" for name in columns)
-    return min(gains[name] for name in columns) - rest, f"{shown}; others: at most {rest:.2f}."
+    note = f"{shown}; others: at most {largest:.2f}."
+    return min(gains[name] for name in columns) - largest, note
 
 
 def first_ranks(*, table: str, method: str = "LoCA", over: Sequence[str] = ()) -> Returned:
@@ -196,8 +197,8 @@ def spread(*, leave_out: Sequence[str] = ()) -> Returned:
         printed.scores("vit", field)["large"]["LoCA 144K"] for field in ("values", "spreads")
     )
     ratios = {
-        name: found / math.sqrt(means[name] * (100 - means[name]) * 5 / 4)
-        for name, found in spreads.items()
+        name: spread / math.sqrt(means[name] * (100 - means[name]) * 5 / 4)
+        for name, spread in spreads.items()
         if name not in leave_out
     }
     return extreme(max, ratios, "Largest for {at}.")
@@ -244,9 +245,9 @@ def alternating_elsewhere(*, updates: bool = False) -> Named:
         updates: Whether a step of LLaMA is an update, of 4 accumulated batches, instead of a batch.
     """
     for name, (table, model, samples) in _ELSEWHERE.items():
-        found = printed.settings(table, model)
-        batches = found.get("accumulation_steps", 1) if updates else 1
-        yield name, _fraction(samples, found, batches)
+        settings = printed.settings(table, model)
+        batches = settings.get("accumulation_steps", 1) if updates else 1
+        yield name, _fraction(samples, settings, batches)
 
 
 def memory(*, more: Sequence[str], less: Sequence[str]) -> Named:
@@ -258,8 +259,8 @@ def memory(*, more: Sequence[str], less: Sequence[str]) -> Named:
         less: Methods that take less.
     """
     for a, b in product(more, less):
-        both = printed.costs("memory", a, b)
-        yield f"{a} less {b}", (both[a] - both[b]).min()
+        memory_of = printed.costs("memory", a, b)
+        yield f"{a} less {b}", (memory_of[a] - memory_of[b]).min()
 
 
 def speed(*, forms: Sequence[str]) -> Named:

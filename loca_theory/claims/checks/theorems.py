@@ -62,19 +62,19 @@ def order(
         accounting: An :class:`~loca_theory.expressivity.Accounting`.
         instead: Methods that take the place of others.
     """
-    others = {known_name(name): known_name(other) for name, other in instead.items()}
+    replaced = {known_name(name): known_name(other) for name, other in instead.items()}
     pairs = tuple(
-        (others.get(worse, worse), others.get(better, better))
+        (replaced.get(worse, worse), replaced.get(better, better))
         for worse, better in _PAIRS[inequality]
     )
     gaps = {}
     for p, q in [*((size, size) for size in sizes), *shapes]:
         top = (min(p, q) - 1) // 3
-        wanted = sorted({r for r in ranks if r <= top} | {max(1, int(s * top)) for s in fractions})
-        budgets = [Budget(p, q, r, Accounting(accounting)) for r in wanted]
-        where = [f"K = {p}, r = {r}" if p == q else f"{p}×{q}, r = {r}" for r in wanted]
-        for (worse, better), found in zip(pairs, exact_gaps(pairs, budgets), strict=True):
-            for name, gap in zip(where, found, strict=True):
+        used = sorted({r for r in ranks if r <= top} | {max(1, int(s * top)) for s in fractions})
+        budgets = [Budget(p, q, r, Accounting(accounting)) for r in used]
+        where = [f"K = {p}, r = {r}" if p == q else f"{p}×{q}, r = {r}" for r in used]
+        for (worse, better), of_pair in zip(pairs, exact_gaps(pairs, budgets), strict=True):
+            for name, gap in zip(where, of_pair, strict=True):
                 gaps[f"{name} ({worse} and {better})"] = float(gap)
     return extreme(min, gaps, "{count} gaps; the smallest at {at}.")
 
@@ -154,11 +154,10 @@ def limit_threshold(*, accounting: str = "paper") -> Returned:
         for method in ("printed line", "LoRA", "Fourier pairs", "LoCA")
     }
     if not all(a > b for a, b in pairwise(start.values())):
-        shown = ", ".join(f"{one} {start[one]:.6f}" for one in start)
+        shown = ", ".join(f"{name} {start[name]:.6f}" for name in start)
         return 0.0, f"Errors at r/K = {_SMALL_RATIO:g}: {shown}."
     crossings = limit_crossings(counted)
-    names = [(one.upper, one.lower) for one in crossings]
-    met = [f"{a} and {b} at {one.ratio:.6f}" for (a, b), one in zip(names, crossings, strict=True)]
+    met = [f"{point.upper} and {point.lower} at {point.ratio:.6f}" for point in crossings]
     return crossings[0].ratio, f"Errors meet: {', '.join(met)}."
 
 
@@ -191,8 +190,8 @@ def proof(*, sizes: Sequence[int], constant: int = 0) -> Returned:
         for r in range(1, top + 1, max(1, top // 300)):
             gaps[f"K = {size}, r = {r}"] = size * min(proven_gaps(size, r))
     gap, note = extreme(min, gaps, "Smallest bound at {at}.")
-    found = {"conditions that fail": len(failed), "K times the smallest proven gap": gap}
-    return found, f"{'; '.join(failed) or 'All conditions hold'}. {note}"
+    values = {"conditions that fail": len(failed), "K times the smallest proven gap": gap}
+    return values, f"{'; '.join(failed) or 'All conditions hold'}. {note}"
 
 
 def small_cases(*, tier: Tier, smallest: int = 5) -> Returned:
@@ -210,7 +209,7 @@ def small_cases(*, tier: Tier, smallest: int = 5) -> Returned:
     for size in range(smallest, largest + 1):
         are_all = size < UPPER_FROM
         budgets = covered([size]) if are_all else covered([size])[-1:]
-        found = exact_gaps(_PAIRS["all" if are_all else "first"], budgets)
-        for budget, gap in zip(budgets, found.min(axis=0), strict=True):
+        of_budgets = exact_gaps(_PAIRS["all" if are_all else "first"], budgets)
+        for budget, gap in zip(budgets, of_budgets.min(axis=0), strict=True):
             gaps[f"K = {size}, r = {budget.r}"] = float(gap)
     return extreme(min, gaps, "{count} pairs; the smallest gap at {at}.")

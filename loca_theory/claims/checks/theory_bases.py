@@ -43,7 +43,7 @@ def random_matrices(rng: Rng, singular_values: _Array, count: int) -> _Array:
 def fractions(matrices: _Array, method: str, budget: Budget) -> _Array:
     """Retained energies as fractions of the energies of the matrices."""
     batch = torch.from_numpy(matrices)
-    energies = [retained_energies(one, method, [budget])[0] for one in batch]
+    energies = [retained_energies(matrix, method, [budget])[0] for matrix in batch]
     return np.array(energies) / np.square(matrices).sum(axis=(1, 2))
 
 
@@ -108,8 +108,8 @@ def selection(
         values = named_spectrum(name, size)
         matrices = random_matrices(rng, values, draws)
         for method in map(known_name, methods):
-            given = {"fourth_powers": fourth_powers(method, size), "kappa": kappa}
-            bound = selection_bound(values**2, budget, _ATOMS[method], **given)
+            arguments = {"fourth_powers": fourth_powers(method, size), "kappa": kappa}
+            bound = selection_bound(values**2, budget, _ATOMS[method], **arguments)
             gaps = bound - fractions(matrices, method, budget)
             yield f"{method}, {name}", Estimate.mean(gaps)
 
@@ -125,8 +125,8 @@ def criterion(*, results: Path | None, matrices: str, errors: str, r: int) -> Re
         r: LoRA's rank.
     """
     rows = load(results, matrices, ("name", "kind", "shape", "stable_rank"), ("name",))
-    found = load(results, errors, ("name", "r", "method", "error"), ("name", "r", "method"))
-    low_rank = found[(found["r"] == r) & (found["method"] == "LoRA")].set_index("name")["error"]
+    table = load(results, errors, ("name", "r", "method", "error"), ("name", "r", "method"))
+    low_rank = table[(table["r"] == r) & (table["method"] == "LoRA")].set_index("name")["error"]
     rows = rows[rows["kind"] != "embedding"].join(low_rank, on="name")
     if rows.empty:
         return {}, f"{matrices}.parquet has embeddings alone."
@@ -135,8 +135,8 @@ def criterion(*, results: Path | None, matrices: str, errors: str, r: int) -> Re
     gaps = {}
     for name, _, (p, q), stable_rank, error in rows.itertuples(index=False):
         # Weights with this largest one and the largest possible sum of squares.
-        whole = int(stable_rank)
-        weights = [1.0] * whole + [stable_rank - whole]
+        count = int(stable_rank)
+        weights = [1.0] * count + [stable_rank - count]
         gaps[name] = 1 - error - selection_bound(weights, Budget(int(p), int(q), r))
     return extreme(min, gaps, "{count} matrices; the smallest at {at}.")
 
@@ -182,8 +182,8 @@ class EqualSingularValues:
 
         It is at most the distance itself, and tends to it as the grid becomes finer.
         """
-        own, normal = self.tail(absolute**2), special.chdtrc(1, absolute**2)
-        cells = [-np.diff(one, append=0.0) for one in (own, normal)]
+        law, normal = self.tail(absolute**2), special.chdtrc(1, absolute**2)
+        cells = [-np.diff(tail, append=0.0) for tail in (law, normal)]
         return float(np.abs(cells[0] - cells[1]).sum() / 2)
 
     def _beyond(self, t: _Array) -> _Array:
@@ -196,7 +196,7 @@ def _selections(law: EqualSingularValues) -> tuple[_Array, _Array, _Array]:
     f, energy = law.tail(t), law.energy_above(t)
     chosen = (f >= _SMALLEST) & (f <= _LARGEST)
     f, energy = f[chosen], energy[chosen]
-    normal = np.array([coefficient_fraction(one) for one in f])
+    normal = np.array([coefficient_fraction(fraction) for fraction in f])
     return f, energy - normal, -special.ndtri(f / 2)
 
 
@@ -243,11 +243,12 @@ def normal_law(*, sizes: Sequence[int], spectral: float = 1.0) -> Returned:
     def measured(law: EqualSingularValues) -> dict[str, float]:
         d, (f, excess, z) = law.distance(_GRID), _selections(law)
         return {
-            "bound less the distance":
-                spectral * 5.4 / law.count + 2 * np.sqrt(3) / (law.size - 1) - d,
+            "bound less the distance": spectral * 5.4 / law.count
+            + 2 * np.sqrt(3) / (law.size - 1)
+            - d,
             "z²d less the excess": (z**2 * d - excess).min(),
             "it less −d/f": (excess + d / f).min(),
-        }  # fmt: skip
+        }
 
     return _smallest(sizes, measured)
 
@@ -256,13 +257,14 @@ def _smallest(
     sizes: Sequence[int], measured: Callable[[EqualSingularValues], dict[str, float]]
 ) -> Returned:
     """The smallest of each number over the matrices of :func:`normal_value`."""
-    found = pd.DataFrame({
+    columns = {
         f"N = {count}, K = {size}": measured(EqualSingularValues(count, size))
         for size in sizes
         for count in sorted({1, 2, 4, size // 4, size // 2, size})
-    })  # fmt: skip
-    cases = "; ".join(f"{name}: {at}" for name, at in found.idxmin(axis=1).items())
-    smallest = {str(name): float(gap) for name, gap in found.min(axis=1).items()}
+    }
+    measurements = pd.DataFrame(columns)
+    cases = "; ".join(f"{name}: {at}" for name, at in measurements.idxmin(axis=1).items())
+    smallest = {str(name): float(gap) for name, gap in measurements.min(axis=1).items()}
     return smallest, f"The smallest is at: {cases}."
 
 

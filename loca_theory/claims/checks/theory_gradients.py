@@ -117,7 +117,7 @@ def approximation(
         for r in ranks:
             beyond = of_g[r:].sum()
             bounds = of_gamma[0] * of_x[r + more :].sum(), of_x[0] * of_gamma[r + more :].sum()
-            gaps.append([(one - beyond) / of_g.sum() for one in bounds])
+            gaps.append([(bound - beyond) / of_g.sum() for bound in bounds])
     by_inputs, by_gradients = np.min(gaps, axis=0)
     return {"by the inputs": by_inputs, "by the gradients": by_gradients}
 

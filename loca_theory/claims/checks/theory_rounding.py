@@ -38,11 +38,11 @@ def changed(*, results: Path | None, table: str, study: str) -> Returned:
     """
     rows = load(results, table, (*_KEY, "changed", "changed_law"), _KEY)
     rows = rows[rows["study"] == study].drop_duplicates(["format", "scale", "matrix"])
-    found = {}
+    differences_of = {}
     for (name, scale), group in rows.groupby(["format", "scale"]):
         differences = (group["changed"] - group["changed_law"]).abs()
-        found[f"{name}, scale {scale:.2g}"] = float(differences.mean())
-    return found or ({}, f"{table}.parquet has no study {study}.")
+        differences_of[f"{name}, scale {scale:.2g}"] = float(differences.mean())
+    return differences_of or ({}, f"{table}.parquet has no study {study}.")
 
 
 def loss(*, results: Path | None, table: str, study: str) -> Returned:
@@ -80,7 +80,7 @@ def spike(*, tier: Tier, rng: Rng, size: int, ratio: float, slope: bool = True) 
         The mean ratio to the predicted value, for a direction of 0.7 and of 1.5 times the smallest
         singular value that shows.
     """
-    form, shape, found = find_format("bfloat16"), (size, size), {}
+    form, shape, estimates = find_format("bfloat16"), (size, size), {}
     law = rounded_change(form, ratio)
     for times in (0.7, 1.5):
         value = 0.0
@@ -100,8 +100,8 @@ def spike(*, tier: Tier, rng: Rng, size: int, ratio: float, slope: bool = True) 
             d = (form.round(base + torch.from_numpy(change)) - base).numpy()
             largest: Any = svds(d, 1, v0=np.ones(size), return_singular_vectors=False)
             ratios.append(float(largest[0]) / expected)
-        found[f"at {times} times the threshold"] = Estimate.mean(ratios)
-    return found
+        estimates[f"at {times} times the threshold"] = Estimate.mean(ratios)
+    return estimates
 
 
 def rank(*, tier: Tier, rng: Rng, noise: float = 0.0) -> Returned:
@@ -122,7 +122,7 @@ def rank(*, tier: Tier, rng: Rng, noise: float = 0.0) -> Returned:
         base = form.round(torch.from_numpy(0.02 * rng.standard_normal(_SHAPE)))
         change = torch.from_numpy(rng.standard_normal((p, r)) @ rng.standard_normal((r, q)))
         change *= steps * form.steps(base).median() / change.abs().median()
-        more = torch.from_numpy(rng.standard_normal(_SHAPE))
-        change += noise**0.5 * change.square().mean().sqrt() * more
+        added = torch.from_numpy(rng.standard_normal(_SHAPE))
+        change += noise**0.5 * change.square().mean().sqrt() * added
         right += find_rank(base.bfloat16(), form.round(base + change).bfloat16()).rank == r
     return Estimate.fraction(right, count)

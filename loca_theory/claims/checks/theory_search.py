@@ -38,9 +38,9 @@ def no_motion(*, rng: Rng, search: str, size: int, components: int) -> Returned:
     eye = torch.eye(size, dtype=torch.float64).expand(len(true), -1, -1)
     coefficients = torch.from_numpy(rng.standard_normal(true.shape))
     problems = Problems(eye, eye, true, coefficients, start)
-    found, _ = search_of(problems, Interpretation(), search)
-    state = found.state
-    for _ in advance(found, _STEPS, _STEPS):
+    training, _ = search_of(problems, Interpretation(), search)
+    state = training.state
+    for _ in advance(training, _STEPS, _STEPS):
         pass
     moved = (state.indices != start).any(1)
     recovered = (state.indices.sort(dim=1).values == true).all(1)
@@ -109,13 +109,13 @@ def coherent(
     # Coefficients of very different sizes are the hard case.
     values = rng.choice([-1.0, 1.0], true.shape) * 10.0 ** rng.uniform(-3, 0, true.shape)
     problems = Problems(matrices[0], matrices[1], true, torch.from_numpy(values), start)
-    found, _ = search_of(problems, Interpretation(), search)
-    state = found.state
+    training, _ = search_of(problems, Interpretation(), search)
+    state = training.state
     for turn in range(turns):
         state.solve(components)
-        found.move(turn / turns)
-    missed = (state.indices.sort(dim=1).values != true).any(1)
-    return float(missed.sum()), f"{count} problems."
+        training.move(turn / turns)
+    is_wrong = (state.indices.sort(dim=1).values != true).any(1)
+    return float(is_wrong.sum()), f"{count} problems."
 
 
 def _all_pairs(size: int, components: int) -> tuple[torch.Tensor, torch.Tensor]:

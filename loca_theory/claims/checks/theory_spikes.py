@@ -47,7 +47,7 @@ def spikes(*, tier: Tier, rng: Rng, size: int, r: int, count: int, weaker: float
     distances, gaps = [], []
     for _ in range(tier.scaled(10, 12, 100)):
         noise, matrix = _spiked(rng, size, fraction, count)
-        with_spikes, without = (np.linalg.svd(one, compute_uv=False) for one in (matrix, noise))
+        with_spikes, without = (np.linalg.svd(w, compute_uv=False) for w in (matrix, noise))
         distances.append(float(stats.ks_2samp(with_spikes, without, method="asymp").statistic))
         low_rank = np.square(with_spikes[:r]).sum() / np.square(with_spikes).sum()
         gaps.append(low_rank - fractions(matrix[None], "LoCA", budget)[0])
@@ -89,7 +89,7 @@ def histogram(
         for i, matrix in enumerate(_spiked(rng, size, fraction, 1)):
             values = np.linalg.svd(matrix, compute_uv=False) / np.sqrt(size)
             sigma = 1.0 if scale == "known" else float(np.sqrt(np.mean(matrix**2)))
-            fitted = min(law_distance(values / one) for one in _SCALES)
+            fitted = min(law_distance(values / scale) for scale in _SCALES)
             distances[draw, i] = law_distance(values / sigma), fitted
     changes = size * np.abs(distances[:, 1] - distances[:, 0]).max(axis=0)
     names = ("K times the change", "K times the change, fitted scale")
@@ -120,7 +120,7 @@ def limit(
     """
     low_rank = low_rank_fraction(r / size) if bulk else 0.0
     threshold = (coefficient_fraction(r / size) - low_rank) / (1 - low_rank)
-    budget, found = Budget(size, size, r), {}
+    budget, estimates = Budget(size, size, r), {}
     for side, name in ((-1, "below"), (1, "above")):
         gaps = []
         for _ in range(tier.scaled(12, 24, 100)):
@@ -128,5 +128,5 @@ def limit(
             energies = np.square(np.linalg.svd(matrix, compute_uv=False))
             gaps.append(energies[:r].sum() / energies.sum())
             gaps[-1] -= fractions(matrix[None], "LoCA", budget)[0]
-        found[f"LoRA less LoCA, {name} the threshold"] = Estimate.mean(gaps)
-    return found, f"The threshold is {threshold:.4f}."
+        estimates[f"LoRA less LoCA, {name} the threshold"] = Estimate.mean(gaps)
+    return estimates, f"The threshold is {threshold:.4f}."

@@ -56,7 +56,7 @@ def constant(*, gamma_power: int = 2) -> Deviations:
             jacobian = jacobian * u[-1]
             u.append(u[-1] * step)
         # dλ = 2u du cancels λ^{-1/2} up to the factor 2.
-        value = jacobian * 2.0**size * np.exp(-sum(one**2 for one in u) / 2)
+        value = jacobian * 2.0**size * np.exp(-sum(x**2 for x in u) / 2)
         for larger, smaller in combinations(u, 2):
             value = value * (larger**2 - smaller**2)
         total = value
@@ -99,7 +99,7 @@ def largest_eigenvalue(
     """
     draws = tier.scaled(4000, 15_000, 60_000)
     largest = {size: _largest(rng, size, draws, aspect) - 4 * size + 2 for size in sizes}
-    return {f"K = {size}": Estimate.mean(one / size ** (1 / 3)) for size, one in largest.items()}
+    return {f"K = {size}": Estimate.mean(top / size ** (1 / 3)) for size, top in largest.items()}
 
 
 def limit(

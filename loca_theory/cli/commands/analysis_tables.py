@@ -27,7 +27,7 @@ _RETAINED = (
     "Fraction of ‖ΔW‖² that the best adapter of each form retains at the budget of LoRA of rank "
     "{}. rank 90%: the rank that retains 90%."
 )
-_TOGETHER = "together: each matrix counts by its ‖ΔW‖². "
+_TOGETHER = "together: each matrix counts by its ‖ΔW‖²."
 _INDEPENDENT = "independent: expected of independent normal entries."
 _SHUFFLED, _BASIS = SHUFFLED[0], "other basis"
 _COLUMNS = {
@@ -61,10 +61,10 @@ def print_analysis(result: Analysis, *, is_full: bool, with_config: bool) -> Non
     """
     out, summary = console(), result.summary
     out.print(f"{result.message}\n", style="bold", width=text_width(out))
-    more = result.warnings[1:]
-    if more and not is_full:
-        more = (f"{counted(len(more), 'more warning')} with --full",)
-    for text in filter(None, (result.warning, *more)):
+    warnings = result.warnings[1:]
+    if warnings and not is_full:
+        warnings = (f"{counted(len(warnings), 'more warning')} with --full",)
+    for text in filter(None, (result.warning, *warnings)):
         out.print(f"{text}\n", style="bold red", width=text_width(out))
     if result.errors:
         print_note(out, _RETAINED.format(result.first_rank))
@@ -100,36 +100,38 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
     """Print a row per matrix, one per budget for all together, and one of independent entries."""
     first, methods = result.first_rank, _methods(result, is_full=is_full)
 
-    def retained(known: _Errors) -> _Cells:
-        cells = _retained(known, methods)
+    def retained(errors: _Errors) -> _Cells:
+        cells = _retained(errors, methods)
         if is_full:
-            lora, loca = known.get("LoRA"), known.get("LoCA")
+            lora, loca = errors.get("LoRA"), errors.get("LoCA")
             shuffled = lora.shuffled_error if lora else None
             cells[_SHUFFLED] = "" if shuffled is None else f"{1 - shuffled:.1%}"
             cells[_BASIS] = f"{1 - loca.spectral_error:.1%}" if loca and loca.spectral_error else ""
         return cells
 
-    sizes = {(one.method, one.name, one.tuned): f"{one.size:,}" for one in result.allocation}
+    sizes = {(size.method, size.name, size.tuned): f"{size.size:,}" for size in result.allocation}
     if sizes:
         columns = " and ".join(form.unit_name for form in SPLIT)
         forms = " and ".join(form.title for form in SPLIT)
         print_note(out, f"{columns}: of {forms}, if {result.total} are split for all")
-    names = [short_name(one.name) for one in result.matrices]
-    known = with_values((*CHANGE, *STATISTIC_COLUMNS), result.matrices)
-    columns = [column for column in known if is_full and column.title in _STATISTICS]
+    names = [short_name(matrix.name) for matrix in result.matrices]
+    available = with_values((*CHANGE, *STATISTIC_COLUMNS), result.matrices)
+    columns = [column for column in available if is_full and column.title in _STATISTICS]
     cells = []
-    for one, name in zip(result.matrices, names, strict=True):
-        key = one.name, one.tuned
+    for matrix, name in zip(result.matrices, names, strict=True):
+        key = matrix.name, matrix.tuned
         errors = {error.method: error for error in result.errors_of[key] if error.r == first}
-        label = f"{name}, {one.tuned}" if len(result.tuned) > 1 else name
-        cells.append({
-            "matrix": printable(label),
-            "shape": "x".join(map(str, one.shape)),
-            "rank 90%": f"{one.rank_90:,}",
-            **{form.unit_name: sizes.get((form.method, *key), "") for form in SPLIT},
-            **retained(errors),
-            **{column.title: column.text(one) for column in columns},
-        })  # fmt: skip
+        label = f"{name}, {matrix.tuned}" if len(result.tuned) > 1 else name
+        cells.append(
+            {
+                "matrix": printable(label),
+                "shape": "x".join(map(str, matrix.shape)),
+                "rank 90%": f"{matrix.rank_90:,}",
+                **{form.unit_name: sizes.get((form.method, *key), "") for form in SPLIT},
+                **retained(errors),
+                **{column.title: column.text(matrix) for column in columns},
+            }
+        )
     if not Rows(cells).fits(out):
         start = "".join(commonprefix(names).rpartition(".")[:2])  # noqa: RUF071  names, not paths
         if start:
@@ -143,7 +145,8 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
     independent = _retained(totals[first], methods, "iid_error")
     cells.append({"matrix": f"independent, r = {first}", **independent})
     Rows(cells).print(out)
-    out.print(_TOGETHER * are_several + _INDEPENDENT, style="dim", width=text_width(out))
+    about = f"{_TOGETHER} {_INDEPENDENT}" if are_several else _INDEPENDENT
+    out.print(about, style="dim", width=text_width(out))
     if is_full:
         texts = _COLUMNS | {column.title: column.about for column in columns}
         print_note(out, "\n".join(f"{title}: {text}" for title, text in texts.items()))
@@ -152,18 +155,18 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
 def _methods(result: Analysis, *, is_full: bool = False) -> list[str]:
     """Methods in tables: the usual forms and the user's own methods, or all."""
     left_out = set() if is_full else {method.name for method in ANALYSED}
-    others = [error.method for error in result.errors if error.method not in left_out]
-    return list(dict.fromkeys([*_FORMS, *others]))
+    other_methods = [error.method for error in result.errors if error.method not in left_out]
+    return list(dict.fromkeys([*_FORMS, *other_methods]))
 
 
 def _retained(errors: _Errors, methods: Iterable[str], field: str = "error") -> _Cells:
     """What each method retains; bold if none retains more."""
     cells: _Cells = dict.fromkeys(methods, "")
-    known = {key: getattr(one, field) for key, one in errors.items()}
-    least = min((error for error in known.values() if error is not None), default=0.0)
+    values = {key: getattr(error, field) for key, error in errors.items()}
+    smallest = min((error for error in values.values() if error is not None), default=0.0)
     for key in methods:
-        if (error := known.get(key)) is not None:
-            style = "bold" if error == least else ""
+        if (error := values.get(key)) is not None:
+            style = "bold" if error == smallest else ""
             cells[key] = Text(f"{1 - error:.1%}", style=style)
     return cells
 

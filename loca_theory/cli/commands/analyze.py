@@ -63,7 +63,7 @@ def command(
     with_config: bool,
     methods: tuple[str, ...] | None,
     bits: tuple[float, ...] | None,
-    **asked: Any,
+    **arguments: Any,
 ) -> int:
     """Show how fine-tunes changed every weight matrix, and compare adapters on the changes.
 
@@ -85,8 +85,7 @@ def command(
       loca-theory analyze my-lora-adapter/
     """
     if demo == (base is not None):
-        msg = "give BASE and FINETUNED, or only --demo"
-        raise click.UsageError(msg)
+        raise click.UsageError("give BASE and FINETUNED, or only --demo")
     check_paths(() if base is None else (base, *tuned))
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints import analyze, demo_pair
@@ -96,7 +95,7 @@ def command(
     sources = demo_pair() if base is None else (base, *tuned)
     chosen = chosen_methods(methods or (), common, of_matrices=True)
     with running(common, "analysing", "matrices", is_stored=common.out is not None) as runner:
-        result = analyze(*sources, methods=chosen, bits=bits or (), runner=runner, **asked)
+        result = analyze(*sources, methods=chosen, bits=bits or (), runner=runner, **arguments)
     for label, prefix in result.manifest["grid"]["prefixes"].items():
         if prefix:
             where = f" of {label}" if len(result.tuned) > 1 else ""
@@ -109,7 +108,7 @@ def command(
     if common.output_format == "csv":
         for text in result.warnings:
             note(text)
-    columns = [one.name for one in fields(Matrix)]
+    columns = [field.name for field in fields(Matrix)]
     show = partial(print_analysis, result, is_full=full, with_config=with_config)
     emit(result.to_json(), show, common, columns=columns)
     return note_damaged(result.skipped)

@@ -65,10 +65,10 @@ def _print_by_role(result: VerificationResult, out: Console) -> None:
     """Print the doubtful claims, by question, then those of each other role."""
     groups = result.ledger.by_question(result.claims)
     width = max((len(entry.claim.headline) for entry in result.claims), default=0)
-    for question, some in groups.items():
+    for question, group in groups.items():
         if question:
             out.print(question, style="bold")
-        for entry in some:
+        for entry in group:
             name = entry.claim.headline or entry.id
             outcome = _verdict(entry).append(f"{_GAP}{entry.shown} [{entry.id}]", style="dim")
             if width + outcome.cell_len + 2 * len(_GAP) <= out.width:
@@ -77,19 +77,19 @@ def _print_by_role(result: VerificationResult, out: Console) -> None:
                 out.print(_filled(name, out, _GAP))
                 out.print(Text.assemble(_INDENT, outcome), soft_wrap=True)
     for role in list(Role)[1:]:
-        if others := [entry for entry in result.claims if entry.claim.role is role]:
+        if entries := [entry for entry in result.claims if entry.claim.role is role]:
             out.print(role.heading, style="bold")
-            width = max(len(entry.id) for entry in others)
-            for entry in others:
+            width = max(len(entry.id) for entry in entries)
+            for entry in entries:
                 out.print(Text.assemble(_GAP, entry.id.ljust(width), _GAP, _verdict(entry)))
 
 
 def _print_by_section(entries: Sequence[Entry], out: Console) -> None:
-    width = max(len(one.id) for one in entries)
-    for one in _below_titles(entries, out):
-        out.print(Text.assemble(_GAP, one.id.ljust(width), _GAP, _verdict(one)))
-        if one.estimate is not None:
-            text = f"{one.quantity}: {one.shown}; supported if {one.bounds}"
+    width = max(len(entry.id) for entry in entries)
+    for entry in _below_titles(entries, out):
+        out.print(Text.assemble(_GAP, entry.id.ljust(width), _GAP, _verdict(entry)))
+        if entry.estimate is not None:
+            text = f"{entry.quantity}: {entry.shown}; supported if {entry.bounds}"
             out.print(_filled(text, out), style="dim")
 
 
@@ -100,10 +100,10 @@ def _verdict(entry: Entry) -> Text:
 
 def _below_titles(listed: Sequence[_Listed], out: Console) -> Iterator[_Listed]:
     """Claims or entries by section; the title of a section is printed before its first."""
-    for title, some in by_section(listed).items():
+    for title, group in by_section(listed).items():
         if title:
             out.print(title, style="bold")
-        yield from some
+        yield from group
 
 
 def _filled(text: str, out: Console, indent: str = _INDENT) -> str:
@@ -116,11 +116,11 @@ def _filled(text: str, out: Console, indent: str = _INDENT) -> str:
     )
 
 
-def _print_details(one: Entry, out: Console) -> None:
+def _print_details(entry: Entry, out: Console) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
-    claim, estimates = one.claim, one.estimates
+    claim, estimates = entry.claim, entry.estimates
     lines = [("about", "this package, not the paper")] if claim.subject == PACKAGE else []
     lines += [
         ("statement", claim.statement),
@@ -130,17 +130,17 @@ def _print_details(one: Entry, out: Console) -> None:
     ]
     lines += [("assumed by the paper", text) for text in claim.assumptions]
     lines += [("also assumed", text) for text in claim.added]
-    lines += [(each.name, one.with_interval(each)) for each in estimates if len(estimates) > 1]
-    if one.estimate is not None:
-        seconds = one.measured.seconds
-        lines += [("draws or runs", f"{one.estimate.n}"), ("time", f"{seconds:.1f} s")]
-        lines += [("note", one.note)] if one.note else []
+    lines += [(part.name, entry.with_interval(part)) for part in estimates if len(estimates) > 1]
+    if entry.estimate is not None:
+        seconds = entry.measured.seconds
+        lines += [("draws or runs", f"{entry.estimate.n}"), ("time", f"{seconds:.1f} s")]
+        lines += [("note", entry.note)] if entry.note else []
     for line in lines:
         table.add_row(*line)
     out.print(table, width=text_width(out))
-    if one.estimate is None:
+    if entry.estimate is None:
         # Not wrapped, so that a command in the note can be copied.
-        out.print(one.note, soft_wrap=True)
+        out.print(entry.note, soft_wrap=True)
 
 
 def print_ledger(claims: Sequence[Claim]) -> None:

@@ -33,26 +33,31 @@ _LIKENESS = {
 
 def print_bits(out: Console, result: Analysis) -> None:
     """Print what coders retain of all matrices together at equal bits per entry."""
-    keys = ((one.name, one.tuned) for one in result.matrices)
+    keys = ((matrix.name, matrix.tuned) for matrix in result.matrices)
     weights = dict(zip(keys, energy_weights(result.matrices), strict=True))
-    found: dict[tuple[str, float, bool], list[float]] = {}
-    for one in result.bits:
-        if one.transform in ("none", "dct"):
-            code = one.method, one.bits, one.transform == "dct"
-            retained = weights[one.name, one.tuned] * (1 - one.error)
-            found.setdefault(code, []).append(retained)
+    parts_by_code: dict[tuple[str, float, bool], list[float]] = {}
+    for row in result.bits:
+        if row.transform in ("none", "dct"):
+            code = row.method, row.bits, row.transform == "dct"
+            retained = weights[row.name, row.tuned] * (1 - row.error)
+            parts_by_code.setdefault(code, []).append(retained)
     # A code that not all matrices have retains nothing of all together.
-    totals = {code: f"{sum(parts) / sum(weights.values()):.1%}"
-              for code, parts in found.items() if len(parts) == len(weights)}  # fmt: skip
+    totals = {
+        code: f"{sum(parts) / sum(weights.values()):.1%}"
+        for code, parts in parts_by_code.items()
+        if len(parts) == len(weights)
+    }
     columns = {
-        f"{bits:g} bit{'s' * (bits != 1)}{', DCT' * is_dct}": (bits, is_dct)
-        for bits, is_dct in sorted({code[1:] for code in found})
+        f"{bits:g} {'bit' if bits == 1 else 'bits'}{', DCT' if is_dct else ''}": (bits, is_dct)
+        for bits, is_dct in sorted({code[1:] for code in parts_by_code})
     }
     rows = [
-        {"coder": name, **{heading: totals.get((name, *column), "–")
-                           for heading, column in columns.items()}}
-        for name in dict.fromkeys(name for name, *_ in found)
-    ]  # fmt: skip
+        {
+            "coder": name,
+            **{heading: totals.get((name, *column), "–") for heading, column in columns.items()},
+        }
+        for name in dict.fromkeys(name for name, *_ in parts_by_code)
+    ]
     print_note(out, _BITS)
     Rows(rows).print(out)
 
@@ -62,12 +67,12 @@ def print_comparisons(out: Console, comparisons: Sequence[Comparison]) -> None:
     out.print("Between fine-tunes", style="bold")
     print_note(out, _ALIKE)
     pairs: dict[str, list[Comparison]] = {}
-    for one in comparisons:
-        pairs.setdefault(printable(f"{one.first}, {one.second}"), []).append(one)
+    for pair in comparisons:
+        pairs.setdefault(printable(f"{pair.first}, {pair.second}"), []).append(pair)
     rows = []
-    for names, mine in pairs.items():
-        rows.append(row := {"": names, "number": str(len(mine))})
+    for names, of_pair in pairs.items():
+        rows.append(row := {"": names, "number": str(len(of_pair))})
         for heading, field in _LIKENESS.items():
-            known = [value for one in mine if (value := getattr(one, field)) is not None]
-            row[heading] = f"{median(known):.3f}" if known else ""
+            values = [value for pair in of_pair if (value := getattr(pair, field)) is not None]
+            row[heading] = f"{median(values):.3f}" if values else ""
     Rows(rows).print(out)

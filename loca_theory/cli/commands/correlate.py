@@ -45,8 +45,12 @@ _STATISTICS = (
     f"{PARTIAL_RESULTS}",
     rare=("shape", "fraction", "exponent", "seed"),
     without=("protocols", "level", "null_draws"),
-    size={"flag": "--K", "type": click.IntRange(2, 20_000), "metavar": "INTEGER",
-          "help": f"Size of square matrices.  [default: {_DEFAULT_SIZE}]"},
+    size={
+        "flag": "--K",
+        "type": click.IntRange(2, 20_000),
+        "metavar": "INTEGER",
+        "help": f"Size of square matrices.  [default: {_DEFAULT_SIZE}]",
+    },
     ranks={"flag": "--r", "default": "8,16,24,32"},
     structures={"default": _STRUCTURES},
     methods={
@@ -56,8 +60,8 @@ _STATISTICS = (
         "under iid-reference."
     },
     draws={"type": click.IntRange(max=1_000_000), "default": 100, "metavar": "INTEGER"},
-)  # fmt: skip
-def command(*, common: Common, methods: tuple[str, ...] | None, **asked: Any) -> None:
+)
+def command(*, common: Common, methods: tuple[str, ...] | None, **arguments: Any) -> None:
     """Compare methods on dependent entries, and measure the power of tests for dependence.
 
     \b
@@ -72,15 +76,15 @@ def command(*, common: Common, methods: tuple[str, ...] | None, **asked: Any) ->
     from loca_theory.dependence.structures import find_structures
     from loca_theory.expressivity import Budget
 
-    if not (asked["size"] or asked["shape"]):
-        asked["size"] = _DEFAULT_SIZE
-    p, q = asked["shape"] or 2 * [asked["size"]]
-    budgets = (Budget(p, q, r) for r in asked["ranks"])
+    if not (arguments["size"] or arguments["shape"]):
+        arguments["size"] = _DEFAULT_SIZE
+    p, q = arguments["shape"] or 2 * [arguments["size"]]
+    budgets = (Budget(p, q, r) for r in arguments["ranks"])
     chosen = None if methods is None else chosen_methods(methods, common, budgets)
-    search_current_folder(asked["structures"])
-    asked["structures"] = structures = find_structures(asked["structures"])
+    search_current_folder(arguments["structures"])
+    arguments["structures"] = structures = find_structures(arguments["structures"])
     with running(common, "sweeping") as runner:
-        result = correlate(**asked, methods=chosen, runner=runner)
+        result = correlate(**arguments, methods=chosen, runner=runner)
     write_result(result, common)
 
     def show() -> None:
@@ -110,13 +114,15 @@ def _print_crossings(out: Console, rows: Sequence[CrossingRow]) -> None:
 def _crossings(rows: Sequence[CrossingRow]) -> Rows:
     cells = []
     for structure, group in groupby(rows, attrgetter("structure")):
-        mine = list(group)
-        parameter = _SHORT.get(mine[0].parameter, mine[0].parameter)
-        searched = f"{parameter} {mine[0].searched_from:g}..{mine[0].searched_to:g}"
-        crossings = {f"r = {row.r}": _interval(row) for row in mine}
+        of_structure = list(group)
+        parameter = _SHORT.get(of_structure[0].parameter, of_structure[0].parameter)
+        searched = f"{parameter} {of_structure[0].searched_from:g}..{of_structure[0].searched_to:g}"
+        crossings = {f"r = {row.r}": _interval(row) for row in of_structure}
         cells.append({"structure": structure, **crossings, "searched": searched})
-        forms = {f"r = {row.r}": "" if row.closed_form is None else f"{row.closed_form:.3f}      "
-                 for row in mine}  # fmt: skip
+        forms = {
+            f"r = {row.r}": "" if row.closed_form is None else f"{row.closed_form:.3f}      "
+            for row in of_structure
+        }
         if any(forms.values()):
             cells.append({"structure": "  closed form", **forms})
     return Rows(cells, {"searched": "left"})
@@ -143,7 +149,7 @@ def _print_detection(out: Console, rows: Sequence[PowerRow]) -> None:
         name = row.structure
         if row.parameter:
             name += f", {_SHORT.get(row.parameter, row.parameter)} {row.value:g}"
-        found = cells.setdefault(name, {"structure": name, **dict.fromkeys(statistics, "")})
+        cells_of_row = cells.setdefault(name, {"structure": name, **dict.fromkeys(statistics, "")})
         if not row.centred:
-            found[_SHORT.get(row.statistic, row.statistic)] = f"{row.power:.0%}"
+            cells_of_row[_SHORT.get(row.statistic, row.statistic)] = f"{row.power:.0%}"
     Rows(list(cells.values())).print(out, then_empty=False)

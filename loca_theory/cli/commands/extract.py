@@ -43,7 +43,9 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
     save_modules={"flag": "--save-module", "type": str, "multiple": True, "metavar": "REGEX"},
     inputs={"type": click.Path(exists=True, dir_okay=False, path_type=Path), "metavar": "FILE"},
 )
-def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, **asked: Any) -> int:
+def command(
+    *, common: Common, base: str, tuned: tuple[str, ...], method: Any, **arguments: Any
+) -> int:
     """Convert a fine-tune to the best LoCA, LoRA or SHiRA adapter, and print what it retains.
 
     FINETUNED is a checkpoint with full weights, or an adapter, which is resized; of several, each
@@ -72,24 +74,24 @@ def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, *
     names = labels(tuned) if len(tuned) > 1 else [""]
     folders = {name: check_folder(common.folder / name, method) for name in names}
     results, documents = [], {}
-    for (name, folder), one in zip(folders.items(), tuned, strict=True):
+    for (name, folder), finetune in zip(folders.items(), tuned, strict=True):
         with running(common, f"extracting {name}".rstrip(), "matrices") as runner:
-            result = extract(base, one, method, runner=runner, **asked)
+            result = extract(base, finetune, method, runner=runner, **arguments)
         files = result.save(folder)
         results.append((name, folder, result))
         documents[name] = {**result.to_json(), "files": [str(path) for path in files]}
         common.note_written(files)
     document = documents[names[0]]
     if len(documents) > 1:
-        rows = [{"tuned": name, **row} for name, one in documents.items() for row in one["rows"]]
+        rows = [{"tuned": name, **row} for name, part in documents.items() for row in part["rows"]]
         document = {"rows": rows, "extractions": documents}
 
     def show() -> None:
-        for found in results:
-            _print(*found)
+        for printed in results:
+            _print(*printed)
 
     emit(document, show, common)
-    return note_damaged([one for *_, result in results for one in result.skipped])
+    return note_damaged([skipped for *_, result in results for skipped in result.skipped])
 
 
 def _print(tuned: str, folder: Path, result: Extraction) -> None:
@@ -100,24 +102,24 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
         out.print(f"\n{printable(tuned)}", style="bold")
     cells = [
         {
-            "matrix": printable(short_name(one.name)),
-            "shape": "×".join(map(str, one.shape)),
-            "r": _text(one.r),
-            "components": _text(one.components),
-            "numbers": f"{one.numbers:,}",
-            "retained": f"{1 - one.error:.1%}",
-            "retained in PEFT": "" if one.loaded_error is None else f"{1 - one.loaded_error:.1%}",
-            "left after rounding": _text(one.surviving_energy, ".0%"),
-            "steps": _text(one.steps),
-            "distance": _text(one.distance, ".1e"),
-            "before": _text(one.nearest_distance, ".1e"),
-            "same bits": _text(one.identical, ".2%"),
+            "matrix": printable(short_name(row.name)),
+            "shape": "×".join(map(str, row.shape)),
+            "r": _text(row.r),
+            "components": _text(row.components),
+            "numbers": f"{row.numbers:,}",
+            "retained": f"{1 - row.error:.1%}",
+            "retained in PEFT": "" if row.loaded_error is None else f"{1 - row.loaded_error:.1%}",
+            "left after rounding": _text(row.surviving_energy, ".0%"),
+            "steps": _text(row.steps),
+            "distance": _text(row.distance, ".1e"),
+            "before": _text(row.nearest_distance, ".1e"),
+            "same bits": _text(row.identical, ".2%"),
         }
-        for one in result.matrices
+        for row in result.matrices
     ]
     if cells:
         Rows(cells).print(out, then_empty=False)
-    numbers = sum(one.numbers for one in result.matrices)
+    numbers = sum(row.numbers for row in result.matrices)
     name = " and ".join(FORMS[method].title for method in result.adapters)
     moved = ""
     if result.moved:
@@ -135,21 +137,23 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
     if result.uniform_error is not None:
         allocated = result.split_error
         retained = [result.uniform_error, result.equal_error, allocated, result.least_error]
-        uniform, equal, own, bound = (f"{1 - one:.1%}" for one in retained if one is not None)
+        uniform, equal, allocated_share, bound = (
+            f"{1 - error:.1%}" for error in retained if error is not None
+        )
         same = f"Uniform sizes retain {uniform} of the energy, a split of what they cost {equal}, "
         if result.uniform_error == 1:
             same = "The same size for all matrices would cost more; "
-        split = f"allocated sizes retain {own}; no split retains more than {bound}"
+        split = f"allocated sizes retain {allocated_share}; no split retains more than {bound}"
         out.print(f"{same}{split}{', all before these steps' if result.moved else ''}.")
     if result.outputs:
         cells = [
             {
-                "outputs of": one.model,
-                "error": f"{one.error:.3f}",
-                "same": _text(one.agreement, ".1%"),
-                "KL": _text(one.kl, ".3g"),
+                "outputs of": output.model,
+                "error": f"{output.error:.3f}",
+                "same": _text(output.agreement, ".1%"),
+                "KL": _text(output.kl, ".3g"),
             }
-            for one in result.outputs
+            for output in result.outputs
         ]
         Rows(cells).print(out, then_empty=False)
         out.print(
@@ -161,16 +165,16 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
         # A parameter of the model itself, and not of a module inside it, has no dot.
         owners = list(dict.fromkeys(name.rpartition(".")[0] or name for name in outside))
         named = ", ".join(map(printable, owners[:_NAMED]))
-        more = f" and {len(owners) - _NAMED:,} more" if len(owners) > _NAMED else ""
+        further = f" and {len(owners) - _NAMED:,} more" if len(owners) > _NAMED else ""
         modules = [name.rpartition(".")[0] for name in outside if "." in name]
         how = f"; --save-module {printable(modules[0])} stores one whole" if modules else ""
         out.print(
-            f"Not in the adapter, though the fine-tune changed them: {named}{more}. Without them a "
-            f"loaded model answers otherwise{how}."
+            f"Not in the adapter, though the fine-tune changed them: {named}{further}. Without "
+            f"them a loaded model answers otherwise{how}."
         )
     if result.note:
         out.print(result.note)
-    where = " and ".join(str(folder / one) for one in result.adapters)
+    where = " and ".join(str(folder / adapter) for adapter in result.adapters)
     are = "adapters are" if len(result.adapters) > 1 else "adapter is"
     out.print(f"The {are} in {where}.", soft_wrap=True)
     print_skipped(out, result.skipped)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         "--out]",
     },
 )
-def command(*, common: Common, labels: tuple[str, ...], only_list: bool, **asked: Any) -> None:
+def command(*, common: Common, labels: tuple[str, ...], only_list: bool, **arguments: Any) -> None:
     """Draw the paper's figures, or only the named ones, such as sim_1.
 
     Each figure is drawn from stored tables. If the table of a simulation, ID.parquet, is missing or
@@ -53,14 +53,14 @@ def command(*, common: Common, labels: tuple[str, ...], only_list: bool, **asked
         return
     for label in labels:
         # Reports missing tables before anything is computed.
-        find_drawing(label, out=common.folder, **asked)
+        find_drawing(label, out=common.folder, **arguments)
     written, missing = [], []
     for label in labels or FIGURES:
         try:
-            drawing = find_drawing(label, out=common.folder, **asked)
+            drawing = find_drawing(label, out=common.folder, **arguments)
             if drawing.source is None:
                 common.note(
-                    f"{label}: drawn from {', '.join(str(one.path) for one in drawing.tables)}"
+                    f"{label}: drawn from {', '.join(str(table.path) for table in drawing.tables)}"
                 )
             writable_folder(common.folder)  # or fail before anything is computed
             with running(common, label) as runner:
@@ -88,7 +88,8 @@ def command(*, common: Common, labels: tuple[str, ...], only_list: bool, **asked
 def _print_list(figures: Iterable[PaperFigure], common: Common) -> None:
     """Print a line per figure: its name, what it is, and where the paper has it."""
     rows = [
-        {"figure": each.label, "title": each.title, "in_paper": each.in_paper} for each in figures
+        {"figure": figure.label, "title": figure.title, "in_paper": figure.in_paper}
+        for figure in figures
     ]
     cells = [
         {"figure": row["figure"], "title": row["title"], "in the paper": row["in_paper"]}

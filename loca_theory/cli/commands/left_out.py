@@ -20,7 +20,7 @@ _MOST_REASONS = 8
 
 def note_damaged(skipped: Sequence[Skipped]) -> int:
     """Print a note if matrices are damaged; return the exit code: 4 if there are any, else 0."""
-    damaged = [one for one in skipped if one.damaged]
+    damaged = [row for row in skipped if row.damaged]
     if not damaged:
         return 0
     first = f"{damaged[0].name}: {damaged[0].reason}"
@@ -30,16 +30,19 @@ def note_damaged(skipped: Sequence[Skipped]) -> int:
 
 def print_skipped(out: Console, skipped: Sequence[Skipped]) -> None:
     """Print the skipped matrices by reason."""
-    has_several = len({one.tuned for one in skipped}) > 1
-    names = (short_name(one.name) + f" ({one.tuned})" * has_several for one in skipped)
+    has_several = len({row.tuned for row in skipped}) > 1
+    names = (
+        f"{short_name(row.name)} ({row.tuned})" if has_several else short_name(row.name)
+        for row in skipped
+    )
     cases = (row.case for row in skipped)
     _print_grouped(out, "Left out", zip(cases, names, strict=True))
 
 
 def print_remarks(out: Console, matrices: Sequence[Matrix]) -> None:
     """Print the remarks on matrices by text."""
-    remarks = [(text, short_name(one.name)) for one in matrices for text in one.note.split("; ")]
-    _print_grouped(out, "Remarks", dict.fromkeys(one for one in remarks if one[0]))
+    remarks = [(text, short_name(row.name)) for row in matrices for text in row.note.split("; ")]
+    _print_grouped(out, "Remarks", dict.fromkeys(remark for remark in remarks if remark[0]))
 
 
 def _print_grouped(out: Console, title: str, named: Iterable[tuple[str, str]]) -> None:
@@ -51,8 +54,8 @@ def _print_grouped(out: Console, title: str, named: Iterable[tuple[str, str]]) -
         return
     out.print(f"\n{title}: {sum(map(len, groups.values()))}", style="bold")
     for text, names in list(groups.items())[:_MOST_REASONS]:
-        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-        out.print(printable(f"  {in_flags(text)}: {', '.join(names[:2])}{more}"))
+        further = f" and {len(names) - 2} more" if len(names) > 2 else ""
+        out.print(printable(f"  {in_flags(text)}: {', '.join(names[:2])}{further}"))
     if len(groups) > _MOST_REASONS:
         out.print(f"  … and {len(groups) - _MOST_REASONS} more, in --format json")
 

@@ -87,8 +87,8 @@ def _print(table: MethodTable) -> None:
             _print_rows(out, f"{title}: {len(rows)}", [_cells(row) for row in rows])
     if table.coders:
         cells = [
-            {"coder": one.name, "reference": one.reference, "what it is": one.title}
-            for one in table.coders
+            {"coder": coder.name, "reference": coder.reference, "what it is": coder.title}
+            for coder in table.coders
         ]
         _print_rows(out, "Coders, which analyze --bits compares (rate–distortion in files)", cells)
 
@@ -97,7 +97,7 @@ def _print_steps(out: Console, table: MethodTable) -> None:
     """Print the first steps, and which methods have none."""
     grid = table.manifest["grid"]
     print_note(out, _STEPS.format(**grid))
-    known = [row for row in table.methods if row.first_step is not None]
+    with_step = [row for row in table.methods if row.first_step is not None]
     cells = [
         {
             "method": row.name,
@@ -107,12 +107,12 @@ def _print_steps(out: Console, table: MethodTable) -> None:
             "reference": row.reference,
             "what it is": row.title,
         }
-        for row in known
+        for row in with_step
     ]
     if cells:
-        _print_rows(out, f"First step of training: {len(known)}", cells)
-    if others := [row.name for row in table.methods if row not in known]:
-        print_note(out, f"Not known: {', '.join(others)}.")
+        _print_rows(out, f"First step of training: {len(with_step)}", cells)
+    if without_step := [row.name for row in table.methods if row not in with_step]:
+        print_note(out, f"Not known: {', '.join(without_step)}.")
 
 
 def _cells(row: MethodRow) -> dict[str, str]:
@@ -121,7 +121,7 @@ def _cells(row: MethodRow) -> dict[str, str]:
         "oracle": "yes" if row.is_oracle else "",
         "parameters": "" if row.parameters is None else f"{row.parameters:,}",
         "stored bits": "" if row.stored_bits is None else f"{row.stored_bits:,.0f}",
-        "error": "exact" if "exact" in row.engines else "simulated" * bool(row.engines),
+        "error": "exact" if "exact" in row.engines else "simulated" if row.engines else "",
         "what it is": row.title,
         "reference": row.reference,
     }
@@ -156,8 +156,8 @@ def chosen_methods(
                 ours.append(name)
             elif name not in keys:
                 common.note(f"left out of all: {reason}")
-    others = [key for key in keys if key != _ALL and key not in ours]
-    return find_methods([*ours, *others])
+    other_keys = [key for key in keys if key != _ALL and key not in ours]
+    return find_methods([*ours, *other_keys])
 
 
 def search_current_folder(names: Iterable[str]) -> None:

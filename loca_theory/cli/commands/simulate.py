@@ -56,7 +56,7 @@ _PREFERRED = ("exact", "monte-carlo", "asymptotic")
     value_bits={"type": click.IntRange(max=1024), "metavar": "INTEGER"},
     draws={"type": click.IntRange(max=_MOST_DRAWS), "metavar": "INTEGER"},
 )
-def command(*, common: Common, methods: tuple[str, ...], **asked: Any) -> None:
+def command(*, common: Common, methods: tuple[str, ...], **arguments: Any) -> None:
     """Compute the expected reconstruction error of a Gaussian matrix for each method.
 
     Write lists as 8,16,32 or 8..32 or 8..32..4; ranges include both ends.
@@ -72,12 +72,15 @@ def command(*, common: Common, methods: tuple[str, ...], **asked: Any) -> None:
     from loca_theory.expressivity import Accounting, Budget, simulate
     from loca_theory.expressivity.simulation import squares
 
-    shapes = (*squares(asked["sizes"] or ()), *([asked["shape"]] if asked["shape"] else []))
-    accounting, bits = Accounting(asked["accounting"]), asked["value_bits"]
-    budgets = [Budget(p, q, r, accounting, bits) for p, q in shapes for r in asked["ranks"]]
+    shapes = (
+        *squares(arguments["sizes"] or ()),
+        *([arguments["shape"]] if arguments["shape"] else []),
+    )
+    accounting, bits = Accounting(arguments["accounting"]), arguments["value_bits"]
+    budgets = [Budget(p, q, r, accounting, bits) for p, q in shapes for r in arguments["ranks"]]
     chosen = chosen_methods(methods, common, budgets)
     with running(common, "simulating") as runner:
-        result = simulate(**asked, methods=chosen, runner=runner)
+        result = simulate(**arguments, methods=chosen, runner=runner)
     _note_gaps(result, chosen, budgets, common)
     write_result(result, common)
     emit(result.to_json(), lambda: print_errors(result.rows, chosen), common)
@@ -88,13 +91,13 @@ def _note_gaps(
 ) -> None:
     """Print notes on methods that have no value or no exact one at some budgets."""
     engines = result.manifest["grid"]["engines"] or ["exact", "monte-carlo"]
-    known = {(row.method, row.p, row.q, row.r) for row in result.rows}
-    for one in methods:
-        if any((one.name, budget.p, budget.q, budget.r) not in known for budget in budgets):
-            others = {engine for budget in budgets for engine in one.engines(budget)}
-            others_in_words = " or ".join(sorted(others.difference(engines), reverse=True))
+    computed = {(row.method, row.p, row.q, row.r) for row in result.rows}
+    for method in methods:
+        if any((method.name, budget.p, budget.q, budget.r) not in computed for budget in budgets):
+            possible = {engine for budget in budgets for engine in method.engines(budget)}
+            others_in_words = " or ".join(sorted(possible.difference(engines), reverse=True))
             common.note(
-                f"{one.name} has no value from the engine {' or '.join(engines)} at some "
+                f"{method.name} has no value from the engine {' or '.join(engines)} at some "
                 f"of these ranks; use --engine {others_in_words}"
             )
     if any(row.draws == 1 for row in result.rows):
@@ -130,13 +133,13 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
         if off := _off_budget(of_shape):
             spent = ", ".join(f"{name} {text}" for name, text in off.items())
             print_note(out, f"{_OFF}: off the budget: {spent} of it")
-    for what, count, most in (
+    for plural_noun, count, limit in (
         ("shapes", len(shapes), _MOST_TABLES),
         ("ranks", len(ranks), most_ranks),
     ):
-        if count > most:
+        if count > limit:
             text = "from the first to the last, are shown; --format json or csv and --out have all"
-            print_note(out, f"{most} of the {count} {what}, {text}")
+            print_note(out, f"{limit} of the {count} {plural_noun}, {text}")
     if shared:
         print_note(out, "names above one column: equal to all digits shown")
     printed = {row.method for row in rows}
@@ -196,11 +199,11 @@ def _off_budget(rows: Sequence[ErrorRow]) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text}
 
 
-def _selection(items: Sequence[Any], most: int) -> Sequence[Any]:
+def _selection(items: Sequence[Any], limit: int) -> Sequence[Any]:
     """The items, or at most so many, evenly from the first to the last."""
-    if len(items) <= most:
+    if len(items) <= limit:
         return items
-    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
+    return [items[round(i * (len(items) - 1) / (limit - 1))] for i in range(limit)]
 
 
 def _cell(row: ErrorRow | None, between: str) -> str:

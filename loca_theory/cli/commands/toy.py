@@ -43,7 +43,7 @@ _COUNT = {"type": click.IntRange(max=1_000_000), "metavar": "INTEGER"}
     problems=_COUNT,
     steps=_COUNT,
 )
-def command(*, common: Common, searches: tuple[str, ...] | None, **asked: Any) -> None:
+def command(*, common: Common, searches: tuple[str, ...] | None, **arguments: Any) -> None:
     """Measure how often training finds the locations that generated the paper's toy data.
 
     The data come from a weight change with a few DCT coefficients, whose locations each search has
@@ -65,10 +65,10 @@ def command(*, common: Common, searches: tuple[str, ...] | None, **asked: Any) -
         return
     if searches is None or "all" in searches:
         searches = tuple(SEARCHES)
-    if "all" in asked["interpretations"]:
-        asked["interpretations"] = INTERPRETATIONS
+    if "all" in arguments["interpretations"]:
+        arguments["interpretations"] = INTERPRETATIONS
     with running(common, "searching") as runner:
-        result = toy(searches, runner=runner, **asked)
+        result = toy(searches, runner=runner, **arguments)
     write_result(result, common)
     document = {"rows": result.to_json()["rows"], "manifest": result.manifest}
     emit(document, lambda: _print(result.rows), common)
@@ -77,7 +77,7 @@ def command(*, common: Common, searches: tuple[str, ...] | None, **asked: Any) -
 def _print(rows: Sequence[RecoveryRow]) -> None:
     """Print the success rate of each search: all details if there is only one kind of problem."""
     out, settings = console(), [_settings(row) for row in rows]
-    differing = [name for name in settings[0] if len({each[name] for each in settings}) > 1]
+    differing = [name for name in settings[0] if len({setting[name] for setting in settings}) > 1]
     common = [
         f"{name}: {text}"
         for name, text in settings[0].items()
@@ -87,8 +87,8 @@ def _print(rows: Sequence[RecoveryRow]) -> None:
     print_note(out, ", ".join(common))
     # Searches with the same results share a row.
     searches: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for row, mine in zip(rows, settings, strict=True):
-        cells = {name: mine[name] for name in differing}
+    for row, setting in zip(rows, settings, strict=True):
+        cells = {name: setting[name] for name in differing}
         # The digits that one problem more can change.
         digits = max(0, math.ceil(math.log10(row.problems)) - 2)
         cells["solved"] = f"{row.recovered:.{digits}%}"
@@ -99,8 +99,8 @@ def _print(rows: Sequence[RecoveryRow]) -> None:
             cells["median loss"] = "diverged" if loss is None else f"{loss:.1e}"
         cells["diverged"] = f"{row.diverged or ''}"
         searches.setdefault(tuple(cells.items()), []).append(row.search)
-    Rows([{"search": ", ".join(names), **dict(cells)} for cells, names in searches.items()]
-         ).print(out)  # fmt: skip
+    table = [{"search": ", ".join(names), **dict(cells)} for cells, names in searches.items()]
+    Rows(table).print(out)
     print_note(out, _SOLVED + _FOUND * (not differing) + _SEARCHES)
 
 

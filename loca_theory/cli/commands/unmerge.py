@@ -38,7 +38,7 @@ _NAMED = 3
     without=("base", "merged", "model"),
 )
 def command(
-    *, common: Common, base: str | None, merged: str | None, demo: bool, **asked: Any
+    *, common: Common, base: str | None, merged: str | None, demo: bool, **arguments: Any
 ) -> int:
     """Recover the LoRA or LoCA that was merged into a checkpoint, and count equal bits.
 
@@ -55,8 +55,7 @@ def command(
     """
     paths = [path for path in (base, merged) if path is not None]
     if len(paths) != (0 if demo else 2):
-        msg = "give BASE and MERGED, or only --demo"
-        raise click.UsageError(msg)
+        raise click.UsageError("give BASE and MERGED, or only --demo")
     check_paths(paths)
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints import demo_pair, unmerge
@@ -66,7 +65,7 @@ def command(
     folder = check_folder(common.folder, EITHER)
     with running(common, "unmerging", "matrices") as runner:
         sources = demo_pair(merged=True) if demo else paths
-        result = unmerge(*sources, runner=runner, **asked)
+        result = unmerge(*sources, runner=runner, **arguments)
     files = result.save(folder)
     common.note_written(files)
     document = {**result.to_json(), "files": [str(path) for path in files]}
@@ -96,8 +95,8 @@ def _print(result: Unmerged, folder: Path) -> None:
     out.print(f"\n{result.verdict}")
     if outside := result.changed_outside:
         named = ", ".join(map(printable, outside[:_NAMED]))
-        more = f" and {len(outside) - _NAMED:,} more" if len(outside) > _NAMED else ""
-        out.print(f"Not in the adapter, though they changed: {named}{more}.")
+        further = f" and {len(outside) - _NAMED:,} more" if len(outside) > _NAMED else ""
+        out.print(f"Not in the adapter, though they changed: {named}{further}.")
     for key in result.adapters:
         out.print(f"An adapter is in {folder / key}.", soft_wrap=True)
     print_skipped(out, result.skipped)

@@ -53,7 +53,7 @@ def command(
     strict: bool,
     as_expected: bool,
     only_list: bool,
-    **asked: Any,
+    **arguments: Any,
 ) -> int:
     """Check the paper's claims, or only the named ones, and give each a verdict.
 
@@ -71,8 +71,7 @@ def command(
       loca-theory verify noniid --deep --out ledger
     """
     if quick and deep:
-        msg = "--quick and --deep exclude each other"
-        raise click.UsageError(msg)
+        raise click.UsageError("--quick and --deep exclude each other")
     from loca_theory.claims import load_ledger
     from loca_theory.claims.results import read_entries
     from loca_theory.claims.rules import Verdict
@@ -82,18 +81,19 @@ def command(
     try:
         claims = ledger.find(names)
     except InvalidArgumentError as error:
-        msg = str(error).replace("loca_theory.claims.load_ledger()", "`loca-theory verify --list`")
-        raise click.UsageError(msg) from error
+        raise click.UsageError(
+            str(error).replace("loca_theory.claims.load_ledger()", "`loca-theory verify --list`")
+        ) from error
     if only_list:
-        rows = [{name: getattr(one, name) for name in _LISTED} for one in claims]
+        rows = [{name: getattr(claim, name) for name in _LISTED} for claim in claims]
         emit({"claims": rows}, lambda: print_ledger(claims), common, "claims")
         return 0
     if common.folder.is_dir():
-        asked["results"] = asked["results"] or common.folder
+        arguments["results"] = arguments["results"] or common.folder
     # Read before measuring, so that a CLAIMS.md of another origin is refused at once.
     earlier = read_entries(common.folder, ledger)
     tier = "quick" if quick else "deep" if deep else "default"
-    result = _measure(names or None, common, tier=tier, ledger=ledger, **asked).beside(earlier)
+    result = _measure(names or None, common, tier=tier, ledger=ledger, **arguments).beside(earlier)
     try:
         written = result.save(common.folder)
     except ResourceError:
@@ -107,15 +107,15 @@ def command(
     _note_earlier(result, earlier, common)
     if written:
         common.note_written(written)
-    for one in result.claims:
-        if one.changed:
-            expected = one.claim.expected_verdict
-            common.note(f"{one.id} is {one.verdict}, but the ledger expects {expected}")
-    if divided := ", ".join(one.id for one in result.claims if one.seeds_disagree):
+    for entry in result.claims:
+        if entry.changed:
+            expected = entry.claim.expected_verdict
+            common.note(f"{entry.id} is {entry.verdict}, but the ledger expects {expected}")
+    if divided := ", ".join(entry.id for entry in result.claims if entry.seeds_disagree):
         common.note(f"inconclusive, because seeds disagree: {divided}")
-    if lost := ", ".join(one.id for one in result.claims if one.lost):
+    if lost := ", ".join(entry.id for entry in result.claims if entry.lost):
         common.note(f"inconclusive, though the ledger expects a decision: {lost}")
-    verdicts = [one.verdict for one in result.claims]
+    verdicts = [entry.verdict for entry in result.claims]
     absent = verdicts.count(Verdict.NOT_RUN)
     if absent and len(verdicts) > 1:
         common.note(f"{absent} not run: tables are missing; CLAIMS.md says how to make them")
@@ -124,32 +124,34 @@ def command(
     return _NOT_SUPPORTED if strict and Verdict.NOT_SUPPORTED in verdicts else 0
 
 
-def _measure(names: tuple[str, ...] | None, common: Common, **given: Any) -> VerificationResult:
+def _measure(names: tuple[str, ...] | None, common: Common, **arguments: Any) -> VerificationResult:
     from loca_theory.claims import verify
 
     try:
         with running(common, "checking", "claims") as runner:
-            return verify(names, runner=runner, **given)
+            return verify(names, runner=runner, **arguments)
     except Exception as error:
         notes = getattr(error, "__notes__", None)
         if isinstance(error, LocaTheoryError) or not notes:
             raise
-        msg = f"{notes[-1]}: {error}; --debug shows where. Fix the "
-        msg += "check, or name other claims, whose finished observations are stored"
-        raise click.ClickException(msg) from error
+        raise click.ClickException(
+            f"{notes[-1]}: {error}; --debug shows where. Fix the "
+            "check, or name other claims, whose finished observations are stored"
+        ) from error
 
 
 def _note_earlier(result: VerificationResult, earlier: Sequence[Entry], common: Common) -> None:
     """Print notes on earlier observations whose verdicts the files keep, or that are not stored."""
-    latest = {one.id: one for one in result.joined(earlier).claims}
+    merged = {entry.id: entry for entry in result.joined(earlier).claims}
     for new in result.claims:
-        old = latest[new.id]
+        old = merged[new.id]
         if old.verdict is not new.verdict:
             how = f"tier {old.cell.tier}, seed {old.cell.seed}{', older code' if old.stale else ''}"
             common.note(f"CLAIMS.md keeps an earlier verdict on {new.id}: {old.verdict} ({how})")
-    unbacked = [one for one in earlier if not one.backed]
+    unbacked = [entry for entry in earlier if not entry.backed]
     if unbacked:
-        kept = sum(latest[one.id] is one for one in unbacked)
+        kept_count = sum(merged[entry.id] is entry for entry in unbacked)
         text = f"no observation is stored in {common.folder}/points for {len(unbacked)} earlier "
-        text += f"results: {len(unbacked) - kept} measured again and replaced"
-        common.note(text + f", {kept} kept until you verify them again" * (kept > 0))
+        text += f"results: {len(unbacked) - kept_count} measured again and replaced"
+        text += f", {kept_count} kept until you verify them again" if kept_count else ""
+        common.note(text)

@@ -38,7 +38,7 @@ _ALLOCATION = (
 )
 _SKIPPED = "Tensors that were left out, and why."
 _LINE_POINTS = 120
-# What the script knows of a matrix besides its columns, and of a column besides its values.
+# Fields of a matrix that the script gets besides its columns, and of a column besides its values.
 _OF_A_ROW = ("name", "tuned", "kind", "layer", "shape")
 _OF_A_COLUMN = ("title", "about", "group", "unit", "scale", "r")
 
@@ -82,40 +82,40 @@ def _library() -> str:
 
 
 def picture_data(result: Analysis, columns: Sequence[Column]) -> dict[str, Any]:
-    """What the page's script draws, as plain data; ``columns`` are those of every matrix."""
+    """The plain data that the page's script draws; ``columns`` are those of every matrix."""
     rows = result.matrices
     ranks = sorted({error.r for error in result.errors})
-    spectra = {tables.matrix_identity(one): _spectrum(one) for one in result.spectra}
+    spectra = {tables.matrix_identity(spectrum): _spectrum(spectrum) for spectrum in result.spectra}
     fractions = _coefficient_fractions(result, ranks)
     return {
         "columns": [
-            {key: getattr(one, key) for key in _OF_A_COLUMN} | {"values": _numbers(one, rows)}
-            for one in columns
+            {key: getattr(column, key) for key in _OF_A_COLUMN} | {"values": _numbers(column, rows)}
+            for column in columns
         ],
         "rows": [{key: getattr(row, key) for key in _OF_A_ROW} for row in rows],
         "ranks": ranks,
-        "coefficients": {str(r): found for r, found in fractions.items()},
-        "line": _line([one for found in fractions.values() for one in found if one is not None]),
+        "coefficients": {str(r): of_rank for r, of_rank in fractions.items()},
+        "line": _line([x for of_rank in fractions.values() for x in of_rank if x is not None]),
         "spectra": [spectra.get(tables.matrix_identity(row)) for row in rows],
-    }  # fmt: skip
+    }
 
 
 def _numbers(column: Column, rows: Sequence[Matrix]) -> list[float | None] | None:
     """The values of a column of numbers; None for one of texts."""
-    found = [column.number(row) for row in rows]
-    return found if any(value is not None for value in found) else None
+    numbers = [column.number(row) for row in rows]
+    return numbers if any(value is not None for value in numbers) else None
 
 
 def _coefficient_fractions(result: Analysis, ranks: Iterable[int]) -> dict[int, list[float | None]]:
     """Fraction of all coefficients that each budget pays for; None if it exceeds the matrix."""
     shapes = {tables.matrix_identity(row): row.shape for row in result.matrices}
-    found = {}
+    by_matrix = {}
     # A matrix has errors at a rank if and only if the budget fits it.
     for error in result.errors:
         key = tables.matrix_identity(error)
         fraction = result.coefficients_paid(shapes[key], error.r)
-        found[error.r, key] = float(f"{fraction:.6g}")
-    return {r: [found.get((r, key)) for key in shapes] for r in ranks}
+        by_matrix[error.r, key] = float(f"{fraction:.6g}")
+    return {r: [by_matrix.get((r, key)) for key in shapes] for r in ranks}
 
 
 def _line(fractions: Sequence[float]) -> dict[str, list[float]]:
@@ -123,10 +123,10 @@ def _line(fractions: Sequence[float]) -> dict[str, list[float]]:
     if not fractions:
         return {"x": [], "y": []}
     x = np.geomspace(min(fractions) / 4, min(4 * max(fractions), 1.0), _LINE_POINTS)
-    heights = [coefficient_fraction(float(one)) for one in x]
-    return {"x": [float(f"{one:.5g}") for one in x], "y": [float(f"{one:.5g}") for one in heights]}
+    heights = [coefficient_fraction(float(fraction)) for fraction in x]
+    return {"x": [float(f"{a:.5g}") for a in x], "y": [float(f"{y:.5g}") for y in heights]}
 
 
-def _spectrum(found: EigenvalueHistogram) -> dict[str, Any]:
-    plain = {key: value for key, value in asdict(found).items() if key not in ("name", "tuned")}
-    return plain | {"leading": [float(f"{one:.4g}") for one in found.leading]}
+def _spectrum(histogram: EigenvalueHistogram) -> dict[str, Any]:
+    plain = {key: value for key, value in asdict(histogram).items() if key not in ("name", "tuned")}
+    return plain | {"leading": [float(f"{number:.4g}") for number in histogram.leading]}

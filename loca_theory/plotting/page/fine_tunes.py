@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints.report.summary import Totals
 
 _FINE_TUNE = (
-    Column("fine-tune", "The fine-tune.", lambda one: one.totals.name),
+    Column("fine-tune", "The fine-tune.", lambda row: row.totals.name),
     Column("r", "LoRA's rank, which sets the budget.", "r"),
-    Column("matrices", "Number of its matrices.", lambda one: one.totals.matrices),
+    Column("matrices", "Number of its matrices.", lambda row: row.totals.matrices),
     Column("‖ΔW‖/‖W₀‖", "Relative size of the change, in the median of its matrices.",
-           lambda one: one.totals.median_relative_norm, ".3g"),
+           lambda row: row.totals.median_relative_norm, ".3g"),
     Column("rank 90%", "Smallest rank that retains 90% of the energy, in the median of its "
-           "matrices.", lambda one: one.totals.median_rank_90, ".0f"),
+           "matrices.", lambda row: row.totals.median_rank_90, ".0f"),
 )  # fmt: skip
 
 
@@ -31,18 +31,22 @@ class FineTune(NamedTuple):
 
 def fine_tune_rows(result: Analysis) -> tuple[list[FineTune], list[Column]]:
     """The rows and columns of the table of fine-tunes; without rows if there is only one."""
-    every = result.summary.by_tuned if len(result.summary.by_tuned) > 1 else ()
+    totals = result.summary.by_tuned if len(result.summary.by_tuned) > 1 else ()
     ranks = sorted({error.r for error in result.errors})
-    rows = [FineTune(one, r) for r in ranks for one in every]
+    rows = [FineTune(total, r) for r in ranks for total in totals]
     methods = dict.fromkeys(error.method for error in result.errors)
     retained = [
-        Column(name, f"Energy of all its matrices that {name} retains.",
-               partial(_retained, name), ".1%")
+        Column(
+            name,
+            f"Energy of all its matrices that {name} retains.",
+            partial(_retained, name),
+            ".1%",
+        )
         for name in methods
-    ]  # fmt: skip
+    ]
     return rows, [*_FINE_TUNE, *retained]
 
 
 def _retained(method: str, row: FineTune) -> float | None:
-    found = (1 - one.error for one in row.totals.errors if (one.method, one.r) == (method, row.r))
-    return next(found, None)
+    errors = (error for error in row.totals.errors if (error.method, error.r) == (method, row.r))
+    return next((1 - error.error for error in errors), None)

@@ -46,8 +46,9 @@ class Page:
         """
         path = _arguments.path("path", path)
         if path.is_dir():
-            msg = f"path must name a file, but {path} is a folder; use {path / 'report.html'}, say"
-            raise ResourceError(msg)
+            raise ResourceError(
+                f"path must name a file, but {path} is a folder; use {path / 'report.html'}, say"
+            )
         writable_folder(path.parent, "path")
         write_atomically(path, lambda target: target.write_text(self.html, encoding="utf-8"))
         return path

@@ -53,54 +53,55 @@ _Errors = dict[tuple[str, str, int, str], "MatrixError"]
 
 def _error_columns(result: Analysis) -> list[Column]:
     """For each rank: what every method retains, what its basis is worth, and the best method."""
-    found: _Errors = {(*matrix_identity(one), one.r, one.method): one for one in result.errors}
+    errors: _Errors = {(*matrix_identity(row), row.r, row.method): row for row in result.errors}
     methods = list(dict.fromkeys(error.method for error in result.errors))
     predicted = {error.method for error in result.errors if error.spectral_error is not None}
     titles = titles_of(result.manifest)
     columns = []
     for r in sorted({error.r for error in result.errors}):
         about = "Method that retains most at the budget of rank r."
-        value = partial(_best, found, methods, r)
+        value = partial(_best, errors, methods, r)
         columns.append(Column("best", about, value, group=_RETAINED, r=r))
         for method in methods:
             title = titles.get(method, method)
             about = "Energy retained at the budget of rank r by "
             about += f"{title if title.startswith(method) else f'{method} ({title})'}."
-            value = partial(_retained, found, r, method, "error")
+            value = partial(_retained, errors, r, method, "error")
             columns.append(Column(method, about, value, ".1%", _RETAINED, r=r))
             # The singular values alone say what LoRA retains, so its basis is worth nothing.
             if method != "LoRA" and method in predicted:
                 about = f"What the basis of {method} is worth: the energy retained, less what the "
                 about += "singular values alone predict. Above 0 the basis suits the matrix."
-                value = partial(_worth, found, r, method)
+                value = partial(_worth, errors, r, method)
                 columns.append(
                     Column(f"{method} worth", about, value, "+z.1%", _WORTH, "signed", r)
                 )
         if "LoRA" in methods:
-            value = partial(_retained, found, r, "LoRA", "shuffled_error")
+            value = partial(_retained, errors, r, "LoRA", "shuffled_error")
             columns.append(Column(*SHUFFLED, value, ".1%", _RETAINED, r=r))
     return columns
 
 
-def _retained(found: _Errors, r: int, method: str, field: str, row: Any) -> float | None:
-    error = getattr(found.get((*matrix_identity(row), r, method)), field, None)
+def _retained(errors: _Errors, r: int, method: str, field: str, row: Any) -> float | None:
+    error = getattr(errors.get((*matrix_identity(row), r, method)), field, None)
     return None if error is None else 1 - error
 
 
-def _worth(found: _Errors, r: int, method: str, row: Any) -> float | None:
-    one = found.get((*matrix_identity(row), r, method))
-    return one.spectral_error - one.error if one and one.spectral_error is not None else None
+def _worth(errors: _Errors, r: int, method: str, row: Any) -> float | None:
+    cell = errors.get((*matrix_identity(row), r, method))
+    return cell.spectral_error - cell.error if cell and cell.spectral_error is not None else None
 
 
-def _best(found: _Errors, methods: Iterable[str], r: int, row: Any) -> str:
-    known = [one for method in methods if (one := found.get((*matrix_identity(row), r, method)))]
-    least = min((one.error for one in known), default=None)
-    return ", ".join(one.method for one in known if one.error == least) or MISSING
+def _best(errors: _Errors, methods: Iterable[str], r: int, row: Any) -> str:
+    keys = ((*matrix_identity(row), r, method) for method in methods)
+    candidates = [errors[key] for key in keys if key in errors]
+    smallest = min((error.error for error in candidates), default=None)
+    return ", ".join(error.method for error in candidates if error.error == smallest) or MISSING
 
 
 def _size_columns(result: Analysis) -> list[Column]:
     """The sizes of the methods that give each matrix its own, if a total is split."""
-    sizes = {(one.method, *matrix_identity(one)): one.size for one in result.allocation}
+    sizes = {(size.method, *matrix_identity(size)): size.size for size in result.allocation}
     return [
         Column(
             f"{form.title} size",
@@ -127,7 +128,7 @@ def _or_unknown(field: str, row: Any) -> str:
 _REMARKS = (Column("note", "Remarks, such as why a statistic is missing.", "note", group=_NOTES),)
 MEAN = (
     Column("method", "LoCA stands for the best DCT coefficients, and entries for the largest ones.",
-           lambda one: one.method),
+           lambda row: row.method),
     Column("r", "LoRA's rank, which sets the budget.", "r"),
     Column("retained", "Of these increments.", "error", partial(_or_unknown, "error")),
     Column("independent", "Expected for independent normal entries.", "iid_error",
@@ -138,7 +139,7 @@ MEAN = (
            "vectors: what is retained beyond it is what the method's basis is worth.",
            "spectral_error", partial(_or_unknown, "spectral_error")),
     Column("best on", "Number of matrices of which no method retains more.", "best_on",
-           lambda one: f"{one.best_on} of {one.matrices}"),
+           lambda row: f"{row.best_on} of {row.matrices}"),
 )  # fmt: skip
 """The columns of the table with one row per rank and method."""
 COMPARISON = (
@@ -157,7 +158,7 @@ ALLOCATION = (
     WEIGHT[0],
     Column("fine-tune", "The fine-tune.", "tuned"),
     Column("method", "LoRA, LoCA with the best locations, or entries.",
-           lambda one: one.method),
+           lambda row: row.method),
     Column("size", "Rank, number of coefficients, or r of SHiRA.", "size", "d"),
     Column("uniform", "Largest size that the total pays for if all get the same.", "uniform", "d"),
     Column("numbers", "Trainable numbers of the allocated size.", "numbers", ",d"),

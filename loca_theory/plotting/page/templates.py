@@ -20,16 +20,16 @@ def render(template: str, **content: Any) -> str:
 @cache
 def _environment() -> Environment:
     # Names come from files of unknown origin, so everything is escaped.
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("loca_theory.plotting.page", "html"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    found.filters["breakable"] = breakable
-    found.filters["unbroken"] = unbroken
-    return found
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    environment.filters["breakable"] = breakable
+    environment.filters["unbroken"] = unbroken
+    return environment
 
 
 def breakable(name: str) -> Markup:

@@ -41,7 +41,7 @@ _OF = {"increment": "ΔW", "weights": "W′"}
 def views(result: Analysis) -> list[NamedPicture]:
     """The pictures of an analysis of at least one matrix."""
     table, errors, data = (result.to_frame(name) for name in ("matrices", "errors", "figure_data"))
-    found = [
+    pictures = [
         NamedPicture("entries", "Entries and the normal density", partial(draw_histograms, data)),
         NamedPicture(
             "p-values", "p-values of the normality test by layer", partial(draw_p_values, table)
@@ -52,18 +52,18 @@ def views(result: Analysis) -> list[NamedPicture]:
     ]
     if (data["quantity"] == "weights").any():
         draw = partial(draw_spectra, data, "weights")
-        found.append(NamedPicture("weights", "Eigenvalues of the fine-tuned weights", draw))
+        pictures.append(NamedPicture("weights", "Eigenvalues of the fine-tuned weights", draw))
     if not result.errors:
-        return found
+        return pictures
     r, titles = int(errors["r"].min()), result.manifest["grid"].get("titles", {})
     draw = partial(draw_phase, marks=phase_marks(result, r), r=r)
-    found.append(NamedPicture("phase", f"Who retains more of every matrix at r = {r}", draw))
+    pictures.append(NamedPicture("phase", f"Who retains more of every matrix at r = {r}", draw))
     draw = partial(draw_measured, errors, r, titles, result.off_budget)
-    found.append(NamedPicture("methods", f"Energy retained at the budget of r = {r}", draw))
+    pictures.append(NamedPicture("methods", f"Energy retained at the budget of r = {r}", draw))
     draw = partial(draw_errors_by_layer, errors, r, titles)
     by_layer = NamedPicture("errors", f"Reconstruction error by layer, budget of r = {r}", draw)
     # For a single matrix the errors by layer tell least, so they come last.
-    return [by_layer, *found] if len(result.matrices) > 1 else [*found, by_layer]
+    return [by_layer, *pictures] if len(result.matrices) > 1 else [*pictures, by_layer]
 
 
 @styled
@@ -104,8 +104,9 @@ def draw_p_values(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
             # Many p-values are 0 or 1: draw the kinds side by side so that no mark hides another.
             x = rows["layer"].fillna(-1) + _SHIFT * (k - (len(kinds) - 1) / 2)
             color, marker = mark(k)
-            axis.plot(x, rows[column].astype(float), marker, ms=4, color=color, label=str(kind),
-                      alpha=0.8)  # fmt: skip
+            axis.plot(
+                x, rows[column].astype(float), marker, ms=4, color=color, label=str(kind), alpha=0.8
+            )
         axis.axhline(_LEVEL, color="#888888", lw=0.8, ls="--")
         axis.set(xlabel="layer", ylim=(-0.05, 1.05))
         if table["layer"].isna().any():
@@ -113,8 +114,8 @@ def draw_p_values(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
             axis.set_xticks(positions, ["none", *map(str, positions[1:])], fontsize="x-small")
         else:
             axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        kept = int((table[column].astype(float) >= _LEVEL).sum())
-        axis.set_title(f"{title}: not rejected at {_LEVEL:.0%} for {kept} of {len(table)}")
+        accepted = int((table[column].astype(float) >= _LEVEL).sum())
+        axis.set_title(f"{title}: not rejected at {_LEVEL:.0%} for {accepted} of {len(table)}")
         if missing := int(table[column].isna().sum()):
             text = f"{missing} of {len(table)}: the printed loop does not terminate"
             axis.text(0.5, 0.6, text, transform=axis.transAxes, ha="center", fontsize="x-small")
@@ -202,9 +203,9 @@ def draw_errors_by_layer(
     columns = 2 if len(kinds) == 4 else 3
     canvas = Canvas.grid(ax, len(kinds), columns, (3.0, 2.3), (0.4, 0.6), sharey=True)
     looks = looks_of(shown)
-    for axis, (kind, mine) in zip(canvas.axes.flat, kinds, strict=False):
+    for axis, (kind, of_kind) in zip(canvas.axes.flat, kinds, strict=False):
         for method in shown:
-            line = mine[mine["method"] == method].sort_values("layer")
+            line = of_kind[of_kind["method"] == method].sort_values("layer")
             layer = line["layer"].to_numpy(float)
             look, label = looks[method], options().label(method)
             style = {"color": look.color, "linestyle": look.dashes}
@@ -218,9 +219,9 @@ def draw_errors_by_layer(
         axis.set_xlabel("layer")
     for axis in canvas.axes[:, 0]:
         axis.set_ylabel("relative error")
-    least = table.loc[table.groupby("name")["error"].idxmin(), "method"].value_counts()
-    words = ", ".join(f"{name} for {count}" for name, count in least.items())
-    canvas.headline(f"Smallest error at the budget of r = {r}: {words} of {least.sum()} matrices")
+    counts = table.loc[table.groupby("name")["error"].idxmin(), "method"].value_counts()
+    words = ", ".join(f"{name} for {count}" for name, count in counts.items())
+    canvas.headline(f"Smallest error at the budget of r = {r}: {words} of {counts.sum()} matrices")
     canvas.caption(
         f"{key(shown, {**TITLES, **titles})} Shuffled: the same entries in random order."
     )
@@ -234,9 +235,10 @@ def _panels(
     """A panel for the density of a quantity of each matrix, and the rows of the table."""
     rows = table[table["quantity"] == quantity].to_dict("records")
     if not rows:
-        msg = f"the table has no {quantity}, because the analysed checkpoint does not hold them "
-        msg += "(an adapter, for example, does not hold the weights)"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"the table has no {quantity}, because the analysed checkpoint does not hold them "
+            "(an adapter, for example, does not hold the weights)"
+        )
     canvas = Canvas.of(ax, (3.6 * len(rows), 3.0), 1, len(rows), **sharing)
     canvas.axes[0, 0].set_ylabel("density")
     return canvas, rows

@@ -50,17 +50,17 @@ def draw_spectrum(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """
     chosen = str(traces["chosen_by"].iloc[0])
     lines = [(case, chosen) for case in _CASES if case in set(traces["case"])]
-    others = [name for name in _PREFERRED if name in set(traces["search"]) - {chosen}]
-    if others and lines[-1][0] == "not recovered":
-        lines.append(("not recovered", others[0]))
+    candidates = [name for name in _PREFERRED if name in set(traces["search"]) - {chosen}]
+    if candidates and lines[-1][0] == "not recovered":
+        lines.append(("not recovered", candidates[0]))
     steps = _snapshots(traces)
     titles = [*(f"step {step}" for step in steps), "truth"]
     size = (1.28 * len(titles) + 1.2, 1.5 * len(lines) + 0.35)
     canvas = Canvas.of(ax, size, len(lines), len(titles))
     for row, (case, search) in zip(canvas.axes, lines, strict=True):
-        mine = traces[(traces["case"] == case) & (traces["search"] == search)]
-        _draw_line(row, mine, steps)
-        row[0].set_ylabel(f"{search}\nproblem {int(mine['problem'].iloc[0])}", fontsize="small")
+        trace = traces[(traces["case"] == case) & (traces["search"] == search)]
+        _draw_line(row, trace, steps)
+        row[0].set_ylabel(f"{search}\nproblem {int(trace['problem'].iloc[0])}", fontsize="small")
     for axis, title in zip(canvas.axes[0], titles, strict=True):
         axis.set_title(title, fontsize="small")
     canvas.headline("A search succeeds if its dots end in the frames, the true locations")
@@ -71,8 +71,8 @@ def draw_spectrum(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
 def _snapshots(traces: pd.DataFrame) -> list[int]:
     """The first, the last and some intermediate steps, denser early on, when most happens."""
     steps = np.sort(traces.loc[traces["kind"] == "learned", "step"].unique())
-    wanted = steps[-1] * np.linspace(0, 1, _SNAPSHOTS) ** 3
-    nearest = [int(steps[np.abs(steps - step).argmin()]) for step in wanted]
+    targets = steps[-1] * np.linspace(0, 1, _SNAPSHOTS) ** 3
+    nearest = [int(steps[np.abs(steps - step).argmin()]) for step in targets]
     return list(dict.fromkeys(nearest))
 
 
@@ -107,9 +107,9 @@ def draw_loss(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     axes = canvas.axes[0]
     chosen = str(traces["chosen_by"].iloc[0])
     for axis, case in zip(axes, cases, strict=True):
-        mine = traces[(traces["case"] == case) & (traces["kind"] == "learned")]
-        looks = search_looks(mine["search"].unique())
-        for search, line in mine.groupby("search", sort=False):
+        learned = traces[(traces["case"] == case) & (traces["kind"] == "learned")]
+        looks = search_looks(learned["search"].unique())
+        for search, line in learned.groupby("search", sort=False):
             by_step = line.groupby("step")["loss"].first()
             loss = by_step.to_numpy(float).clip(_LEAST_LOSS, _MOST_LOSS)
             look, label = looks[str(search)], options().label(str(search))
@@ -118,7 +118,7 @@ def draw_loss(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         # Most changes happen in the first steps.
         axis.set_xscale("symlog", linthresh=_EARLY)
         axis.set_xlim(left=0)
-        problem = int(mine["problem"].iloc[0])
+        problem = int(learned["problem"].iloc[0])
         axis.set(title=f"problem {problem}: {case} by {chosen}", xlabel="step")
     axes[0].set_ylabel("loss / loss at ΔW = 0 (clipped at 1e-16)")
     canvas.legend(traces["search"].nunique())

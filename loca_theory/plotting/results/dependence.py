@@ -37,7 +37,7 @@ def views(result: CorrelationResult) -> list[NamedPicture]:
     """
     losses, crossings = result.to_frame("rows"), result.to_frame("crossings")
     grid, titles = result.manifest["grid"], titles_of(result.manifest)
-    found = [
+    pictures = [
         NamedPicture(
             name, f"Error under {name} dependence", partial(draw_losses, losses, name, titles)
         )
@@ -46,11 +46,11 @@ def views(result: CorrelationResult) -> list[NamedPicture]:
     where = NamedPicture(
         "crossings", "Crossings of LoRA and LoCA", partial(draw_crossings, crossings)
     )
-    found.insert(1 if len(found) == 1 else 0, where)
+    pictures.insert(1 if len(pictures) == 1 else 0, where)
     if grid["options"].get("spiked") == 1:
         draw = partial(draw_phase, crossings, tuple(grid["shape"]))
-        found.append(NamedPicture("phase", "Phase diagram", draw))
-    return found
+        pictures.append(NamedPicture("phase", "Phase diagram", draw))
+    return pictures
 
 
 @styled

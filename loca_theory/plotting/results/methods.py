@@ -35,12 +35,15 @@ def draw_catalogue(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     canvas = Canvas.of(ax, (_WIDE, _ROW * len(table) + 1.3))
     axis = canvas.axes[0, 0]
     is_oracle = table["method"].isin([name for name in METHODS if METHODS[name].is_oracle])
-    for color, kind, mine in (
-        (BLUE, "looks at the matrix to choose locations, which the budget pays for",
-         table[is_oracle]),
+    for color, kind, rows in (
+        (
+            BLUE,
+            "looks at the matrix to choose locations, which the budget pays for",
+            table[is_oracle],
+        ),
         (BLACK, "does not", table[~is_oracle]),
-    ):  # fmt: skip
-        axis.plot(1 - mine["error"], mine.index, "o", ms=5, color=color, label=kind)
+    ):
+        axis.plot(1 - rows["error"], rows.index, "o", ms=5, color=color, label=kind)
     costs = {name: off_budget([spent]) for name, spent in table[["method", "spent"]].to_numpy()}
     _label_rows(axis, [_with_cost(name, costs[name]) for name in table["method"]])
     axis.set_xlim(left=0)
@@ -76,16 +79,17 @@ def draw_measured(
     methods that do not ship with the package; ``costs``: what methods spend of the budget, if not
     all.
     """
-    mine = errors[errors["r"] == r]
-    mine = mine.assign(retained=1 - mine["error"], independent=1 - mine["iid_error"].astype(float))
-    medians = mine.groupby("method")["retained"].median().sort_values(kind="stable")
+    at_rank = errors[errors["r"] == r]
+    independent = 1 - at_rank["iid_error"].astype(float)
+    at_rank = at_rank.assign(retained=1 - at_rank["error"], independent=independent)
+    medians = at_rank.groupby("method")["retained"].median().sort_values(kind="stable")
     canvas = Canvas.of(ax, (_WIDE, _ROW * len(medians) + 1.5))
     axis = canvas.axes[0, 0]
-    count = mine.groupby("method").size().max()
+    count = at_rank.groupby("method").size().max()
     label = f"median of {count} matri{'x' if count == 1 else 'ces'}"
     axis.plot(medians, range(len(medians)), "o", ms=5, color=BLUE, label=label)
     for height, name in enumerate(medians.index):
-        rows = mine[mine["method"] == name]
+        rows = at_rank[at_rank["method"] == name]
         half, other = ("the middle half of them", "independent entries") if not height else ("", "")
         low, high = rows["retained"].quantile([0.25, 0.75])
         axis.plot([low, high], [height] * 2, color=BLUE, lw=4, alpha=0.35, label=half)

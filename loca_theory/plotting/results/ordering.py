@@ -93,7 +93,7 @@ def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
 def _first_failure(largest: int) -> int | None:
     """The first size beyond the table at which LoCA is not the last, at the largest r below K/3.
 
-    An index costs more bits in a larger matrix, so that there is no limit.
+    An index costs more bits in a larger matrix, so a limit does not exist.
     """
     third, last = find_methods(THEOREM_1_ORDER[-2:])
     for size in range(largest + 1, _MOST_SEARCHED):

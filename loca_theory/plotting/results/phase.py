@@ -70,20 +70,20 @@ def draw_phase(
 def _draw_spike(axis: Axes, crossings: pd.DataFrame, shape: tuple[int, int]) -> None:
     """The boundary for noise with one spike, its simulated crossings, and noise alone."""
     smaller, aspect = min(shape), min(shape) / max(shape)
-    found = crossings[crossings["structure"] == "spiked"]
-    found = found[found["protocol"] == Protocol.SAME_DRAW].dropna(subset="crossing")
+    spiked = crossings[crossings["structure"] == "spiked"]
+    spiked = spiked[spiked["protocol"] == Protocol.SAME_DRAW].dropna(subset="crossing")
     # Of a p × q matrix the budget of rank r pays for the fraction r (p + q) / 2pq.
     ratios = 0.499 * np.linspace(0.03, 1, 80) ** 2
     fractions = ratios * (1 + aspect) / 2
-    boundary = _with_spike([limit_boundary(one, aspect) for one in ratios], fractions)
+    boundary = _with_spike([limit_boundary(ratio, aspect) for ratio in ratios], fractions)
     axis.plot(fractions, boundary, "--", color=BLACK, lw=1, label="boundary, noise with one spike")
-    if len(found):
-        x = found["r"].to_numpy(float) / smaller * (1 + aspect) / 2
-        low, y, high = (_with_spike(found[name], x) for name in ("low", "crossing", "high"))
+    if len(spiked):
+        x = spiked["r"].to_numpy(float) / smaller * (1 + aspect) / 2
+        low, y, high = (_with_spike(spiked[name], x) for name in ("low", "crossing", "high"))
         size = f"K = {shape[0]}" if aspect == 1 else f"{shape[0]} × {shape[1]}"
         axis.errorbar(x, y, np.stack([y - low, high - y]), fmt="o", color=BLACK, ms=4, capsize=2,
                       label=f"crossing with one spike, simulated, {size}")  # fmt: skip
-    low_rank = [low_rank_fraction(one, aspect) for one in ratios]
+    low_rank = [low_rank_fraction(ratio, aspect) for ratio in ratios]
     axis.plot(fractions, low_rank, ":", color="#666666", lw=1, label="LoRA at independent entries")
 
 
@@ -97,17 +97,16 @@ def _draw_marks(canvas: Canvas, marks: pd.DataFrame, r: int | None) -> None:
     """The matrices by kind, and how many of them lie above the line."""
     for k, (label, rows) in enumerate(marks.groupby("label", sort=False)):
         color, marker = mark(k)
-        canvas.axes[0, 0].plot(
-            *(rows["coefficients"], rows["fraction"], marker), ms=4.5, mew=0, color=color,
-            alpha=0.85, label=str(label), clip_on=False,
-        )  # fmt: skip
+        style = {"ms": 4.5, "mew": 0, "color": color, "alpha": 0.85, "clip_on": False}
+        axis = canvas.axes[0, 0]
+        axis.plot(rows["coefficients"], rows["fraction"], marker, label=str(label), **style)
     above = (marks["fraction"] > marks["coefficients"].map(coefficient_fraction)).sum()
     canvas.headline(f"{above} of {len(marks)} matrices lie where LoRA retains more at r = {r}")
 
 
 def phase_marks(result: Analysis, r: int) -> pd.DataFrame:
     """Coordinates of the matrices on the phase diagram at the budget of rank r."""
-    shapes = {one.name: one.shape for one in result.matrices}
+    shapes = {matrix.name: matrix.shape for matrix in result.matrices}
     marks = [
         (result.coefficients_paid(shapes[error.name], r), 1 - error.error, error.kind)
         for error in result.errors

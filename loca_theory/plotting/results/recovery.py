@@ -58,15 +58,15 @@ def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     searches = list(dict.fromkeys(rows["search"]))
     panel = (3.2 if len(kinds) > 1 else 5.4, 0.24 * len(searches) + 0.75)
     canvas = Canvas.grid(ax, len(kinds), 4, panel, (1.2, 0), sharey=True, sharex=True)
-    for axis, (kind, mine) in zip(canvas.axes.flat, kinds, strict=False):
-        heights = [searches.index(name) for name in mine["search"]]
-        percent, errors = _percent(mine)
+    for axis, (kind, of_kind) in zip(canvas.axes.flat, kinds, strict=False):
+        heights = [searches.index(name) for name in of_kind["search"]]
+        percent, errors = _percent(of_kind)
         axis.errorbar(percent[:, 0], heights, xerr=errors, fmt="o", color=BLUE, capsize=2, ms=4)
         axis.set_title(_title(kind, rows))
-        for (found, low, high), y in zip(percent, heights, strict=True):
+        for (value, low, high), y in zip(percent, heights, strict=True):
             # Print the number on that side of the interval where there is room.
             side, align = (high + 1.5, "left") if high < _RIGHTMOST else (low - 1.5, "right")
-            axis.text(side, y, f"{found:.1f}", va="center", ha=align, fontsize="x-small")
+            axis.text(side, y, f"{value:.1f}", va="center", ha=align, fontsize="x-small")
         axis.set(ylim=(len(searches) - 0.5, -0.5), xlim=(-3, 103))
     texts = map(options().label, searches)
     labels = [f"{text} (the paper's)" if text == _PAPERS else text for text in texts]
@@ -81,13 +81,13 @@ def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
 
 
 def _headline(rows: pd.DataFrame) -> str:
-    """What the paper's search solves, if it is among them, and what the best one does."""
+    """How much the paper's search solves, if it is among them, and how much the best one."""
     best = rows.iloc[int(rows["recovered"].argmax())]
-    found = {str(best["search"]): best["recovered"]}
-    own = rows[rows["search"] == _PAPERS]["recovered"]
-    if len(own):
-        found = {"the paper's search": own.iloc[0]} | found
-    words = (f"{name} {100 * fraction:.1f}%" for name, fraction in found.items())
+    fractions = {str(best["search"]): best["recovered"]}
+    papers = rows[rows["search"] == _PAPERS]["recovered"]
+    if len(papers):
+        fractions = {"the paper's search": papers.iloc[0]} | fractions
+    words = (f"{name} {100 * fraction:.1f}%" for name, fraction in fractions.items())
     return f"Problems solved: {', '.join(words)}"
 
 
@@ -97,18 +97,15 @@ def _draw_over_sizes(rows: pd.DataFrame, ax: Axes | None) -> Figure:
     searches = list(dict.fromkeys(rows["search"]))
     looks = search_looks(searches)
     sizes = sorted(rows["size"].unique())
-    for axis, (kind, mine) in zip(canvas.axes.flat, kinds, strict=False):
+    for axis, (kind, of_kind) in zip(canvas.axes.flat, kinds, strict=False):
         for k, name in enumerate(searches):
-            line = mine[mine["search"] == name].sort_values("size")
+            line = of_kind[of_kind["search"] == name].sort_values("size")
             percent, errors = _percent(line)
             # Shift the searches so that no mark hides another.
             shift = _APART ** ((k - (len(searches) - 1) / 2) / max(len(searches) - 1, 1))
-            look = looks[name]
-            axis.errorbar(
-                *(line["size"] * shift, percent[:, 0], errors), ms=3.5, color=look.color,
-                linestyle=look.dashes, marker=_MARKERS[k % len(_MARKERS)],
-                label=options().label(name),
-            )  # fmt: skip
+            style = {"color": looks[name].color, "linestyle": looks[name].dashes, "ms": 3.5}
+            style |= {"marker": _MARKERS[k % len(_MARKERS)], "label": options().label(name)}
+            axis.errorbar(line["size"] * shift, percent[:, 0], errors, **style)
         axis.set_xscale("log")
         axis.set_xticks(sizes, [str(size) for size in sizes])
         axis.set_xticks([], minor=True)
@@ -139,6 +136,6 @@ def _title(kind: tuple[Any, ...], rows: pd.DataFrame) -> str:
 
 def search_looks(searches: Iterable[str]) -> dict[str, Look]:
     """The line style of each search; the main searches have the same in every figure."""
-    others, colors = cycle(_OTHER_LOOKS), options().colors
-    looks = {name: _LOOKS.get(name) or next(others) for name in searches}
+    other_looks, colors = cycle(_OTHER_LOOKS), options().colors
+    looks = {name: _LOOKS.get(name) or next(other_looks) for name in searches}
     return {name: replace(look, color=colors.get(name, look.color)) for name, look in looks.items()}

@@ -89,10 +89,10 @@ def _interpolated(rows: pd.DataFrame) -> tuple[NDArray, NDArray, NDArray]:
     ratios = ranks / rows[["p", "q"]].to_numpy().min()
     x = np.linspace(values[0], values[-1], _PIXELS)
     y = np.geomspace(ratios[0], ratios[-1], _PIXELS)
-    known = (np.log(ratios), values)
-    errors = interpolate.RegularGridInterpolator(known, np.log(np.stack(tables, axis=-1)))
+    axes = (np.log(ratios), values)
+    errors = interpolate.RegularGridInterpolator(axes, np.log(np.stack(tables, axis=-1)))
     # The ends of geomspace may lie outside by rounding.
-    inside = np.clip(np.log(y), known[0][0], known[0][-1])
+    inside = np.clip(np.log(y), axes[0][0], axes[0][-1])
     return x, y, np.moveaxis(errors(tuple(np.meshgrid(inside, x, indexing="ij"))), -1, 0)
 
 

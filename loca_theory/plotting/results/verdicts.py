@@ -55,18 +55,18 @@ def draw_verdicts(
     canvas = Canvas.of(ax, (7.2, 0.3 * len(shown) + 1.3))
     axis = canvas.axes[0, 0]
     left, labels = np.zeros(len(shown)), [fill(bar, 40) for bar in shown]
-    for verdict in [one for one in _COLORS if one in numbers]:
+    for verdict in [verdict for verdict in _COLORS if verdict in numbers]:
         counts, color = numbers[verdict], _COLORS[verdict]
         drawn = axis.barh(labels, counts, left=left, color=color, height=0.7, label=verdict)
         axis.bar_label(
-            drawn, [str(one or "") for one in counts], label_type="center", fontsize="x-small"
+            drawn, [str(count or "") for count in counts], label_type="center", fontsize="x-small"
         )
         left += counts.to_numpy()
     if is_doubtful.any() and not is_doubtful.all():
         axis.axhline(titles[~is_doubtful].nunique() - 0.5, color="0.6", linewidth=0.8)
     axis.grid(visible=False, axis="y")
-    doubtful, others = is_doubtful.sum(), (~is_doubtful).sum()
-    title = f"{doubtful} statements that somebody could doubt, and {others} others"
+    doubtful, remaining = is_doubtful.sum(), (~is_doubtful).sum()
+    title = f"{doubtful} statements that somebody could doubt, and {remaining} others"
     axis.set(xlabel="claims", title=title)
     canvas.legend(3)
     return canvas.figure
