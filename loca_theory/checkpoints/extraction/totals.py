@@ -94,13 +94,14 @@ class ExtractionTotals:
             _mean(moved, [getattr(row, name) for row in moved])
             for name in ("error", "nearest_error", "distance", "nearest_distance")
         )
+        nearer = 1 - distance / nearest_distance if nearest_distance else 0.0
         return (
             f"{stored} {len(moved)} of {len(inside)} adapters were moved from the best one for it "
-            "into the rounding cells, which say where the change itself was: there the squared "
-            f"distance to the cells is {distance:.2g} of the energy instead of "
-            f"{nearest_distance:.2g}, and so the error against the stored difference is larger, "
-            f"{error:.3g} instead of {nearest_error:.3g}. It may be above 1, where most of the "
-            "change is below the steps of the format and so not in the stored difference."
+            "into the rounding cells, which say where the change itself was: their squared "
+            f"distance to the cells is {nearer:.1%} smaller ({distance:.2g} of the energy), and so "
+            f"their error against the stored difference {error - nearest_error:.1g} larger "
+            f"({error:.3g}). That error may be above 1 where most of the change is below the steps "
+            "of the format and so not in the stored difference."
         )
 
     def _mean(self, errors: Sequence[float]) -> float:
