@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from loca_theory import _arguments
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.plotting.options import options
+from loca_theory.plotting.options import Options, drawn_with, set_scales
 from loca_theory.plotting.picture import KINDS, STYLE, Picture, beside_users_style, metadata
 from loca_theory.plotting.picture import styled as styled
 from loca_theory.sweeps.files import writable_folder, write_atomically
@@ -43,6 +43,24 @@ class NamedPicture:
     name: str
     title: str
     draw: Callable[..., Figure]  # its argument ``ax`` is the user's axes, or None
+    selects: tuple[str, ...] = ()  # those of ``methods`` and ``ranks`` that select what it draws
+    rank: int | None = None  # the rank that it draws, if it draws a single one
+
+
+def draw_as_asked(
+    name: str, draw: Callable[[], Figure], chosen: Options, ax: Axes | None = None
+) -> Figure:
+    """Draw a picture with the user's options; refuse those that it does not follow."""
+    with drawn_with(chosen):
+        figure = draw()
+        for axis in (ax,) if ax is not None else figure.axes:
+            if chosen.log and axis.images:
+                raise InvalidArgumentError(
+                    f'log="{chosen.log}" does not fit the picture {name}, which shows images'
+                )
+            set_scales(axis)
+    chosen.refuse_unused(name)
+    return figure
 
 
 @dataclass(frozen=True)
@@ -67,7 +85,7 @@ class Canvas:
         The size is in inches; ``sharing`` goes to :meth:`~matplotlib.figure.Figure.subplots`.
         """
         if ax is None:
-            figure = Picture(figsize=options().figsize or size)
+            figure = Picture(figsize=size)
             return cls(figure, figure.subplots(rows, columns, squeeze=False, **sharing), True)
         if not isinstance(ax, Axes):
             raise InvalidArgumentError(

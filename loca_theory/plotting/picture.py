@@ -13,6 +13,8 @@ from matplotlib import rc_context, rc_params_from_file, rcParams, rcParamsDefaul
 from matplotlib import style as styles
 from matplotlib.figure import Figure
 
+from loca_theory.plotting.options import options
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.legend import Legend
@@ -74,7 +76,9 @@ class Picture(Figure):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """As matplotlib's figure."""
+        """As matplotlib's figure, of the size that the user asked for."""
+        if options().figsize is not None:
+            kwargs["figsize"] = options().figsize
         super().__init__(*args, **kwargs)
         self.caption = ""
         # Texts before and after they were wrapped.
