@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from loca_theory import _arguments
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.plotting.options import Options, drawn_with, set_scales
+from loca_theory.plotting.options import Options, UnfitOptionError, drawn_with, set_scales
 from loca_theory.plotting.picture import KINDS, STYLE, Picture, beside_users_style, metadata
 from loca_theory.plotting.picture import styled as styled
 from loca_theory.sweeps.files import writable_folder, write_atomically
@@ -55,7 +55,7 @@ def draw_as_asked(
         figure = draw()
         for axis in (ax,) if ax is not None else figure.axes:
             if chosen.log and axis.images:
-                raise InvalidArgumentError(
+                raise UnfitOptionError(
                     f'log="{chosen.log}" does not fit the picture {name}, which shows images'
                 )
             set_scales(axis)

@@ -18,7 +18,7 @@ from matplotlib.colors import is_color_like
 from matplotlib.mathtext import MathTextParser
 from matplotlib.ticker import LogFormatter
 
-from loca_theory._lookup import find
+from loca_theory._lookup import unknown_name
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.methods.names import known_name
 
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 # The least and the greatest width and height of a figure, in inches.
 _LEAST, _GREATEST = 1, 50
+
+
+class UnfitOptionError(InvalidArgumentError):
+    """A picture cannot follow an option."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,9 @@ class Options:
     drawn: dict[str, set[str]] = field(default_factory=lambda: {"colors": set(), "labels": set()})
 
     @classmethod
-    def checked(cls, figsize: Any, colors: Any, labels: Any, log: Any) -> Options:
+    def checked(
+        cls, figsize: Any, colors: Any = None, labels: Any = None, log: Any = ""
+    ) -> Options:
         """The options that a user wrote; what matplotlib would refuse later is refused."""
         colors, labels = _by_name("colors", colors), _by_name("labels", labels)
         for name, color in colors.items():
@@ -79,9 +85,10 @@ class Options:
             names = self.drawn[argument]
             if values and not names:
                 draws = "colours no method" if any(self.drawn.values()) else "draws no methods"
-                raise InvalidArgumentError(f"the picture {picture} {draws}; leave {argument} out")
+                raise UnfitOptionError(f"the picture {picture} {draws}; leave {argument} out")
             for name in values:
-                find(f"name in {argument}", name, dict.fromkeys(sorted(names), name))
+                if name not in names:
+                    raise UnfitOptionError(unknown_name(f"name in {argument}", name, sorted(names)))
 
 
 def check_text(argument: str, text: object) -> None:

@@ -21,14 +21,22 @@ if TYPE_CHECKING:
     click.argument("labels", nargs=-1, metavar="[ID]..."),
     click.option("--list", "only_list", is_flag=True, help="List the figures; draw none."),
     out=f"Folder for figures and the tables computed for them.  [default: {DEFAULT_OUT}]",
-    rare=("seed", "device"),
-    without=("label", "out"),
+    rare=("seed", "device", "figsize"),
+    without=("label", "out", "colors", "labels", "log"),
+    figsize={"metavar": "WxH"},
     results={
         "help": "Folder with stored tables, searched with its subfolders.  [default: the folder of "
         "--out]",
     },
 )
-def command(*, common: Common, labels: tuple[str, ...], only_list: bool, **arguments: Any) -> None:
+def command(
+    *,
+    common: Common,
+    labels: tuple[str, ...],
+    only_list: bool,
+    figsize: tuple[float, float] | None,
+    **arguments: Any,
+) -> None:
     """Draw the paper's figures, or only the named ones, such as sim_1.
 
     Each figure is drawn from stored tables. If the table of a simulation, ID.parquet, is missing or
@@ -46,11 +54,13 @@ def command(*, common: Common, labels: tuple[str, ...], only_list: bool, **argum
     """
     from loca_theory.plotting.catalogue import EXPERIMENTS, FIGURES, WITHOUT_EXPERIMENTS
     from loca_theory.plotting.drawing import NotStoredError, UndrawableError, find_drawing
+    from loca_theory.plotting.options import Options
     from loca_theory.sweeps.files import writable_folder
 
     if only_list:
         _print_list(FIGURES.values(), common)
         return
+    asked = Options.checked(figsize)
     for label in labels:
         # Reports missing tables before anything is computed.
         find_drawing(label, out=common.folder, **arguments)
@@ -64,7 +74,7 @@ def command(*, common: Common, labels: tuple[str, ...], only_list: bool, **argum
                 )
             writable_folder(common.folder)  # or fail before anything is computed
             with running(common, label) as runner:
-                _, files = drawing.draw(runner)
+                _, files = drawing.draw(runner, asked)
             shows = drawing.paper.shows
             written.append({"figure": label, "shows": shows, "files": list(map(str, files))})
         except (NotStoredError, UndrawableError) as error:
