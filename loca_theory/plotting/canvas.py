@@ -27,6 +27,10 @@ BLUE, RED, GREEN, PINK, SKY, ORANGE, GREY, BLACK = STYLE["axes.prop_cycle"].by_k
 # Colours of groups that are not methods.
 COLORS = (BLUE, RED, GREEN, PINK, SKY, ORANGE, BLACK)
 _MARKERS = "os^DvPX"
+# Panels are at least this wide and tall if the user chose the size, in inches.
+_SMALLEST_PANEL = 0.5
+# How sizes grow until panels are large enough, and to which length, in inches.
+_STEP, _LARGEST = 0.25, 50
 # How a title of several panels is written.
 HEADLINE: dict[str, Any] = {"x": 0.01, "ha": "left"}
 
@@ -61,6 +65,27 @@ def draw_as_asked(
             set_scales(axis)
     chosen.refuse_unused(name)
     return figure
+
+
+def refuse_small_panels(name: str, figure: Picture) -> None:
+    """Refuse a size of the user's at which panels are too small, and name one that works."""
+    asked = tuple(map(float, figure.get_size_inches()))
+    smallest = smallest_panel = figure.smallest_panel()
+    while min(smallest) < _SMALLEST_PANEL and max(figure.get_size_inches()) < _LARGEST:
+        grown = [
+            side + _STEP * (panel < _SMALLEST_PANEL)
+            for side, panel in zip(figure.get_size_inches(), smallest, strict=True)
+        ]
+        figure.set_size_inches(*grown)
+        figure.fit()
+        smallest = figure.smallest_panel()
+    if min(smallest_panel) < _SMALLEST_PANEL:
+        width, height = figure.get_size_inches()
+        raise UnfitOptionError(
+            f"panels of the picture {name} would be {smallest_panel[0]:.2g} in wide and "
+            f"{smallest_panel[1]:.2g} in tall at figsize={asked}; write "
+            f"figsize=({width:g}, {height:g}), or name another picture"
+        )
 
 
 @dataclass(frozen=True)

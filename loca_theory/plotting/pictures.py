@@ -15,7 +15,13 @@ from loca_theory._arguments import ranks as checked_ranks
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.methods.names import known_name
-from loca_theory.plotting.canvas import HEADLINE, NamedPicture, draw_as_asked, save_figure
+from loca_theory.plotting.canvas import (
+    HEADLINE,
+    NamedPicture,
+    draw_as_asked,
+    refuse_small_panels,
+    save_figure,
+)
 from loca_theory.plotting.options import Options, check_text
 from loca_theory.plotting.picture import Picture, beside_users_style
 from loca_theory.sweeps import Result
@@ -113,6 +119,8 @@ def plot(
     if isinstance(figure, Picture) and ax is None:
         figure.caption = f"{view.title}. {figure.caption}".strip()
         figure.fit()
+        if figsize is not None:
+            refuse_small_panels(name, figure)
     return figure
 
 

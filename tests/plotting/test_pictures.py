@@ -64,6 +64,7 @@ RESULTS = {
     ),
     "toy": lambda: ConvergenceStudy(("swap",), problems=5, steps=60).run(ALONE),
     "analysis": lambda: analyze(*demo_pair(), ranks=[2], methods=Columns(), include="query|q_proj"),
+    "four kinds": lambda: analyze(*demo_pair(), ranks=[2]),
     "two ranks": lambda: analyze(*demo_pair(), ranks=[1, 2], include="query|q_proj"),
     "one matrix": lambda: analyze(np.random.default_rng(0).normal(size=(24, 16)), ranks=[2]),
     "without errors": lambda: analyze(np.random.default_rng(0).normal(size=(24, 16)), ranks=99),
@@ -76,6 +77,7 @@ PICTURES = {
     "two structures": ["crossings", "equicorrelated", "spiked", "phase"],
     "toy": ["recovery", "spectrum", "loss"],
     "analysis": ["errors", "entries", "p-values", "spectra", "weights", "phase", "methods"],
+    "four kinds": ["errors", "entries", "p-values", "spectra", "weights", "phase", "methods"],
     "two ranks": ["errors", "entries", "p-values", "spectra", "weights", "phase", "methods"],
     "one matrix": ["entries", "p-values", "spectra", "phase", "methods", "errors"],
     "without errors": ["entries", "p-values", "spectra"],
@@ -236,6 +238,30 @@ def test_a_size_that_no_figure_has_is_refused(results, figsize):
     message = rf"figsize is in inches.* such as \(3.25, 2.4\), not {re.escape(repr(figsize))}$"
     with pytest.raises(InvalidArgumentError, match=message):
         plot(results("simulation"), figsize=figsize)
+
+
+def test_panels_that_would_be_too_small_are_refused_with_a_size_that_works(results):
+    with pytest.raises(InvalidArgumentError, match="the picture errors would be") as caught:
+        plot(results("four kinds"), figsize=(3.25, 2.4))
+    size = re.search(r"write figsize=\(([\d.]+), ([\d.]+)\)", str(caught.value)).groups()
+    figure = plot(results("four kinds"), figsize=tuple(map(float, size)))
+    figure.set_dpi(72)
+    figure.draw_without_rendering()
+    assert len(figure.axes) == 4
+    assert min(axis.bbox.height for axis in figure.axes) >= 0.49 * 72
+    assert [axis.get_xlabel() for axis in figure.axes] == ["", "", "layer", "layer"]
+    assert {axis.get_ylabel() for axis in figure.axes} == {""}
+    assert figure.get_supylabel() == "relative error"
+
+
+def test_titles_beside_each_other_begin_at_one_height_and_labels_stay_short(results):
+    figure = plot(results("analysis"), "spectra", figsize=(3.25, 2.8))
+    figure.draw_without_rendering()
+    tops = {round(axis.bbox.y1 - axis.bbox.y0) for axis in figure.axes}
+    titles = [axis.get_title("left") for axis in figure.axes]
+    assert len({title.count("\n") for title in titles}) == len(tops) == 1
+    phase = plot(results("analysis"), "phase", figsize=(3.25, 2.4))
+    assert phase.axes[0].get_ylabel().count("\n") < 2
 
 
 @pytest.mark.parametrize("picture", ["entries", "p-values", "spectra", "weights"])

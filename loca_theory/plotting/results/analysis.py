@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import rcParams
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
@@ -221,9 +222,9 @@ def draw_errors_by_layer(
         axis.set_title(str(kind), fontsize="small")
         axis.set_ylim(0, 1.02)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        axis.set_xlabel("layer")
-    for axis in canvas.axes[:, 0]:
-        axis.set_ylabel("relative error")
+    canvas.label("layer", "" if canvas.is_own else "relative error")
+    if canvas.is_own:
+        canvas.figure.supylabel("relative error", fontsize=rcParams["axes.labelsize"])
     counts = table.loc[table.groupby("name")["error"].idxmin(), "method"].value_counts()
     words = ", ".join(f"{name} for {count}" for name, count in counts.items())
     canvas.headline(f"Smallest error at the budget of r = {r}: {words} of {counts.sum()} matrices")

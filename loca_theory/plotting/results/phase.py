@@ -58,8 +58,8 @@ def draw_phase(
     if marks is not None:
         _draw_marks(canvas, marks, r)
     axis.set(xlim=(0, right), ylim=(0, 1))
-    axis.set_xlabel("fraction of the coefficients in the budget (r/K for K × K)")
-    axis.set_ylabel("energy fraction of the r largest singular values")
+    axis.set_xlabel("fraction of the coefficients in the budget")
+    axis.set_ylabel(f"energy that {options().label('LoRA')} retains")
     text = {"transform": axis.transAxes, "fontsize": "medium", "ha": "right"}
     above = min(boundary[-1] + 0.05, 0.94)
     axis.text(
@@ -67,6 +67,10 @@ def draw_phase(
     )
     axis.text(
         0.97, 0.05, f"{options().label('LoCA')} retains more", color=looks["LoCA"].color, **text
+    )
+    canvas.caption(
+        "LoRA retains the energy of the r largest singular values; of a K × K matrix, its budget "
+        "has the fraction r/K of the coefficients."
     )
     canvas.legend(4 if crossings is None else 2, fontsize="x-small")
     return canvas.figure
