@@ -45,9 +45,9 @@ def draw_unmerged(table: pd.DataFrame) -> Figure:
         axis.set_xlabel("r(p + q) per changed entry")
     for rank, rows in table.groupby("rank"):
         # Beside the uppermost mark of a cluster, which is the rightmost.
-        place = rows.nlargest(1, "error_svd").iloc[0]
-        axes[0].annotate(f"rank {rank:g}", (place["unknowns"], place["error_svd"]), xytext=(-4, 2),
-                         textcoords="offset points", ha="right", fontsize=7.5)  # fmt: skip
+        highest = rows.nlargest(1, "error_svd")[["unknowns", "error_svd"]].to_numpy()[0]
+        offset = {"xytext": (-4, 2), "textcoords": "offset points"}
+        axes[0].annotate(f"rank {rank:g}", highest, **offset, ha="right", fontsize=7.5)
     right = int((recovered["found_rank"] == recovered["rank"]).sum())
     labels = {
         f"unmerge: rank right in {right} of {len(table)}": ("o", BLUE),

@@ -84,7 +84,7 @@ def refuse_small_panels(name: str, figure: Picture) -> None:
         raise UnfitOptionError(
             f"panels of the picture {name} would be {smallest_panel[0]:.2g} in wide and "
             f"{smallest_panel[1]:.2g} in tall at figsize={asked}; write "
-            f"figsize=({width:g}, {height:g}), or name another picture"
+            f"figsize=({width:g}, {height:g}) or larger"
         )
 
 

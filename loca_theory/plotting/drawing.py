@@ -12,7 +12,7 @@ from loca_theory._version import __version__
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
 from loca_theory.expressivity.simulation import Simulation
 from loca_theory.expressivity.theorem1.ordering import Ordering
-from loca_theory.plotting.canvas import draw_as_asked, save_figure
+from loca_theory.plotting.canvas import draw_as_asked, refuse_small_panels, save_figure
 from loca_theory.plotting.catalogue import find_figure
 from loca_theory.plotting.options import Options, UnfitOptionError
 from loca_theory.plotting.paper_figure import Computed, PaperFigure
@@ -157,6 +157,8 @@ class Drawing:
                 f"{self.paper.label} cannot be drawn: {error if is_refused else lacks}"
             ) from error
         if isinstance(drawn, Picture):
+            if asked.figsize is not None:
+                refuse_small_panels(self.paper.label, drawn)
             drawn.caption = f"{self.paper.shows}. {drawn.caption}".strip()
         return drawn, () if self.out is None else self._write(drawn, tables, self.out)
 

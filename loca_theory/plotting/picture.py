@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import wraps
@@ -81,6 +82,7 @@ class Picture(Figure):
             kwargs["figsize"] = options().figsize
         super().__init__(*args, **kwargs)
         self.caption = ""
+        self._is_collapsed = False  # whether the figure is too small for its labels alone
         # Texts before and after they were wrapped.
         self._wrapped: dict[Text, tuple[str, str]] = {}
         self._style = {key: rcParams[key] for key in STYLE}
@@ -90,6 +92,18 @@ class Picture(Figure):
         """Save the figure in the style in which it was made."""
         with rc_context(self._style):
             super().savefig(fname, **kwargs)
+
+    def draw_without_rendering(self) -> None:
+        """Lay the figure out, and note whether there is no room for panels."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "constrained_layout not applied", UserWarning)
+            try:
+                super().draw_without_rendering()
+                self._is_collapsed = False
+            except UserWarning as warning:
+                if not str(warning).startswith("constrained_layout"):
+                    raise
+                self._is_collapsed = True
 
     def legend(self, *args: Any, **kwargs: Any) -> Legend:
         """Add a legend beside the panels, with fewer columns if the figure is too narrow."""
@@ -125,6 +139,8 @@ class Picture(Figure):
     def smallest_panel(self) -> tuple[float, float]:
         """The width of the narrowest panel and the height of the lowest, in inches."""
         self.draw_without_rendering()
+        if self._is_collapsed:
+            return 0.0, 0.0
         boxes = [axis.bbox for axis in self.axes if axis.get_visible()]
         widths, heights = ([getattr(box, side) for box in boxes] for side in ("width", "height"))
         return min(widths) / self.dpi, min(heights) / self.dpi

@@ -132,6 +132,10 @@ def test_a_figure_has_the_size_colours_labels_and_scales_that_are_asked():
     assert tuple(figure("overview", STORED, figsize=(8, 4)).get_size_inches()) == (8, 4)
     with pytest.raises(InvalidArgumentError, match="the picture overview draws no methods"):
         figure("overview", STORED, colors={"LoRA": "red"})
+    rounded = figure("rounding_low_rank", STORED, labels={"LoRA": "low rank"})
+    assert "low rank" in {line.get_label() for line in rounded.axes[0].lines}
+    with pytest.raises(InvalidArgumentError, match="panels of the picture sim_1 would be"):
+        figure("sim_1", STORED, figsize=(2, 1.5))
     with pytest.raises(InvalidArgumentError, match="unknown name in labels 'DoRA'"):
         figure("sim_2", STORED, labels={"DoRA": "D"})
 
