@@ -1,16 +1,17 @@
-"""What bounds the time of a step: launching its operations, moving its bytes, or its products.
+"""What a step costs at least: launching its operations, moving its bytes, computing its products.
 
-A step takes at least as long as the processor needs to launch its operations, as the memory needs
-to read and write every operation's tensors once, and as its dense products need at the rate of a
-large one. The largest of the three is the bound. The rates are measured on the machine, where other
-limits (a cache that holds the tensors) can make a step faster than the bytes say.
+Three estimates of a time, each from a count and a rate that is measured on the machine: operations
+that the processor launches; bytes, where every operation reads and writes each of its tensors once;
+and the work of dense products, at the rate of a large one. The largest says what to improve first.
+A cache that holds the tensors makes a step faster than its bytes say.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -22,6 +23,37 @@ from torch.utils.flop_counter import flop_registry
 
 _OURS = "loca_theory"  # operators whose own operations count
 _REPEATS = 5
+# Of these, only what is read or written of the first tensor counts, as often as the other one.
+_GATHERS = ("index", "index_select", "gather", "embedding", "take")
+_SCATTERS = ("index_add", "index_put", "scatter", "scatter_add")
+_ALLOCATES = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+_FILLS = ("fill_", "zero_", "copy_")
+
+
+def nbytes(tensor: torch.Tensor) -> int:
+    """Bytes of the entries that are stored: of a sparse matrix, and of an expanded one, fewer."""
+    if tensor.layout == torch.sparse_csr:
+        return nbytes(tensor.values()) + nbytes(tensor.col_indices())
+    if tensor.is_sparse:
+        return nbytes(tensor._values()) + nbytes(tensor._indices())
+    sides = zip(tensor.shape, tensor.stride(), strict=True)
+    return tensor.element_size() * math.prod(side for side, stride in sides if stride or side == 0)
+
+
+def moved(name: str, tensors: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> int:
+    """Bytes that an operation reads and writes."""
+    base = name.rstrip("_")
+    if base in _GATHERS:
+        return sum(map(nbytes, tensors[1:])) + 2 * sum(map(nbytes, written))
+    if base in _SCATTERS:
+        changed = nbytes(tensors[-1])  # the values
+        copied = 0 if name.endswith("_") else 2 * nbytes(tensors[0])
+        return copied + sum(map(nbytes, tensors[1:])) + 2 * changed
+    if name in _FILLS:
+        return sum(map(nbytes, tensors))
+    if "sparse" in name and "tensor" in name:
+        return 0  # the parts of a matrix become a matrix
+    return sum(map(nbytes, (*tensors, *written)))
 
 
 class Work(TorchDispatchMode):
@@ -43,10 +75,11 @@ class Work(TorchDispatchMode):
             with self:
                 return func.redispatch(keys, *args, **kwargs)
         result = func(*args, **kwargs)
-        if not func.is_view:
+        name = func.overloadpacket.__name__
+        if not func.is_view and name not in _ALLOCATES:
             written = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
             self.operations += 1
-            self.bytes += sum(x.numel() * x.element_size() for x in (*tensors, *written))
+            self.bytes += moved(name, tensors, written)
             if formula := flop_registry.get(func.overloadpacket):
                 self.flops[written[0].dtype] += formula(*args, **kwargs, out_val=result)
         return result
@@ -99,7 +132,7 @@ def _seconds(step: Callable[[], object], device: str, calls: int) -> float:
 
 
 def bounds(step: Callable[[], object], device: str) -> dict[str, Any]:
-    """Milliseconds that a step takes at least for each reason, and the reason that decides.
+    """Milliseconds that a step takes for each reason alone, and the reason that decides.
 
     Nothing is known of a step without an operation of torch.
     """

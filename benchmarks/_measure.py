@@ -155,10 +155,10 @@ def compare(
 ) -> tuple[dict[str, Row], dict[str, Timing]]:
     """Build rivals and time those that work; an exception becomes the ``error`` of the rival's row.
 
-    A row has ``ms`` and ``host_ms``, the part until the calls have returned, and what bounds the
-    time from below (:mod:`benchmarks._bounds`). On CUDA it also has ``peak_mib``, the peak memory
-    that the rival alone would need, and ``waits``, how often a step waits for the device, as far as
-    torch can tell.
+    A row has ``ms`` and ``host_ms``, the part until the calls have returned, and what a step costs
+    at least (:mod:`benchmarks._bounds`). On CUDA it also has ``peak_mib``, the peak memory that the
+    rival alone would need, and ``waits``, how often a step waits for the device, as far as torch
+    can tell.
     """
     _make_workspaces(device)
     rows: dict[str, Row] = {}

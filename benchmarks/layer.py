@@ -11,8 +11,8 @@ Run from the checkout: ``python -m benchmarks.layer [--part PART] [--out FILE.js
 - *choices*: the entries of the layer's gradient spectrum sampled or taken from one dense product,
   and the sizes of a block of tokens, each forced.
 
-``bound_ms`` is what a step takes at least on this machine, and ``bound_by`` why: launching its
-operations, moving their bytes or computing the products (:mod:`benchmarks._bounds`).
+``bound_ms`` estimates what a step costs at least, and ``bound_by`` why: launching its operations,
+moving their bytes or computing the products (:mod:`benchmarks._bounds`).
 
 On the CPU the memory of each rival is measured in a process of its own: the peak during the steps
 minus the memory held before the first step. ``above_frozen_mib`` is the difference from the frozen

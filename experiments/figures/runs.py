@@ -229,5 +229,5 @@ def _add_legend(canvas: Canvas, caption: str) -> None:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             handles.setdefault(title_in_words(label), handle)
     canvas.caption(caption + (_RESELECT if "LoCA, reselect" in handles else ""))
-    place = {"loc": "outside right center", "handlelength": 3.2}
-    canvas.figure.legend(handles.values(), handles.keys(), **place)
+    layout = {"loc": "outside right center", "handlelength": 3.2}
+    canvas.figure.legend(handles.values(), handles.keys(), **layout)

@@ -6,6 +6,9 @@ import torch
 from benchmarks._bounds import Rates, Work, bounds
 from benchmarks.layer import Layer, measure
 from loca_theory.adapters import CosineSpectrum
+from loca_theory.adapters.pattern import compressed_rows
+
+TWO = torch.tensor([1, 2])
 
 
 def test_a_product_and_a_sum_are_counted():
@@ -16,6 +19,34 @@ def test_a_product_and_a_sum_are_counted():
     assert work.flops == {torch.float32: 2 * 3 * 5 * 7}
     product = 4 * (3 * 5 + 5 * 7 + 3 * 7)
     assert work.bytes == product + 4 * 2 * 3 * 7
+
+
+@pytest.mark.parametrize(
+    ("step", "operations", "numbers"),
+    [
+        (lambda x: x[TWO], 1, 2 * (4 + 4) + 4),  # an index has 8 bytes
+        (lambda x: torch.empty(50, 50), 0, 0),
+        (lambda x: x.zero_(), 1, 4000),
+        (lambda x: torch.ones(1).expand(1000) + x[:, 0], 2, 1 + 1 + 1000 + 1000),
+        (lambda x: x.sum(), 1, 4001),
+    ],
+    ids=["gather", "allocation", "fill", "expanded", "sum"],
+)
+def test_only_what_is_moved_counts(step, operations, numbers):
+    x = torch.ones(1000, 4)
+    with Work() as work:
+        step(x)
+    assert work.operations == operations
+    assert work.bytes == 4 * numbers
+
+
+def test_a_sparse_matrix_counts_its_entries():
+    starts, columns = torch.arange(101), torch.arange(100)
+    pattern = compressed_rows(starts, columns, torch.ones(100), 100)
+    left, right = torch.ones(100, 3), torch.ones(3, 100)
+    with Work() as work:
+        torch.sparse.sampled_addmm(pattern, left, right, beta=0.0)
+    assert work.bytes == 2 * 100 * (4 + 8) + 4 * 2 * 300
 
 
 def test_the_operations_inside_of_locas_operator_count():

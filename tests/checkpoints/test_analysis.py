@@ -1,5 +1,6 @@
 """The analysis of one matrix and of a pair, against dense definitions."""
 
+import copy
 import html
 import json
 import math
@@ -91,7 +92,7 @@ def test_methods_that_use_the_base_get_the_weights_of_each_layer(weights):
     """Without a base, random weights stand for it, and a note says so."""
     methods, rng = ["LoRA", "LoCA", "OFT", "LoRA-XS", "Super-Tuning"], np.random.default_rng
     analysis = analyze(*weights, methods=methods, include="attention", **ASKED)
-    said, gains = "random weights stand for the layer's in OFT, LoRA-XS, Super-Tuning", []
+    said, gains = "OFT, LoRA-XS, Super-Tuning: with random weights", []
     assert len(analysis.matrices) == 4
     for matrix in analysis.matrices:
         base, change = weights[0][matrix.name], weights[1][matrix.name] - weights[0][matrix.name]
@@ -109,6 +110,33 @@ def test_methods_that_use_the_base_get_the_weights_of_each_layer(weights):
         assert said in alone.matrices[0].note
         assert said not in matrix.note
     assert min(gains) > 0
+
+
+def test_oft_turns_the_inputs_of_a_layer_that_is_stored_transposed():
+    """Inputs turned by skew blocks of 8, in a linear layer and in the transposed ``Conv1D``."""
+    from transformers.pytorch_utils import Conv1D
+
+    weight, block = normal(32, 24), normal(8, 8)
+    change = 1e-3 * weight @ torch.block_diag(*[block - block.T] * 3)
+
+    class Network(torch.nn.Module):
+        def __init__(self, layer, matrix):
+            super().__init__()
+            self.fc = layer
+            self.fc.weight.data = matrix.clone()
+
+    for layer, stored, moved in (
+        (torch.nn.Linear(24, 32), weight, change),
+        (Conv1D(32, 24), weight.T, change.T),
+    ):
+        pair = (Network(copy.deepcopy(layer), matrix) for matrix in (stored, stored + moved))
+        analysis = analyze(*pair, methods=["LoRA", "LoCA", "OFT", "MiSS"], **ASKED)
+        errors = errors_of(analysis, 2)
+        assert errors["OFT"].error < 1e-6
+        assert errors["OFT"].iid_error == pytest.approx(exact_error("OFT", Budget(32, 24, 2)))
+        columns = mean_retained_energies(change, find_methods("MiSS"), [Budget(32, 24, 2)])["MiSS"]
+        expected = 1 - float(columns[0] / change.double().square().sum())
+        assert errors["MiSS"].error == pytest.approx(expected, abs=1e-4)
 
 
 def test_independent_entries_have_their_expected_errors_and_shuffling_changes_nothing():

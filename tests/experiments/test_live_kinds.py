@@ -295,9 +295,9 @@ def test_power_is_that_of_another_simulation(kinds, spread):
         }
         hits = {name: hits[name] + now[name] for name in hits}
     for name, hit in hits.items():
-        share = computed[name]
-        error = np.sqrt(max(share * (1 - share), 1 / draws) * (1 / draws + 1 / 20_000))
-        assert hit / draws == pytest.approx(share, abs=4 * error)
+        fraction = computed[name]
+        error = np.sqrt(max(fraction * (1 - fraction), 1 / draws) * (1 / draws + 1 / 20_000))
+        assert hit / draws == pytest.approx(fraction, abs=4 * error)
 
 
 def test_the_powers_in_the_words_of_the_design():

@@ -7,6 +7,7 @@ from peft import LoraConfig, SupertuningConfig, TinyLoraConfig, get_peft_model
 from scipy import stats
 from torch import nn
 
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Budget, approximate, retained_energies
 from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.methods.registry import find_methods
@@ -107,6 +108,41 @@ def test_a_change_of_the_methods_own_form_is_retained_with_the_weights_only(name
         return np.sum((change - fit.numpy()) ** 2) / np.sum(change**2)
 
     assert error(WEIGHTS) < 1e-3 < 0.1 < error(None)
+
+
+DEFICIENT = ["OFT", "BOFT", "RoAd", "PSOFT", "LoRA-XS", "TinyLoRA"]
+
+
+@pytest.mark.parametrize("name", DEFICIENT)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_weights_of_low_rank_reach_no_more_than_their_rank(name, dtype):
+    """In float32 too, where rounding gives them the full rank."""
+    rng, budget, rank = np.random.default_rng(0), Budget(16, 16, 5), 4
+    weights = rng.standard_normal((16, rank)) @ rng.standard_normal((rank, 16))
+    matrix = torch.from_numpy(gaussian(16, 16)).to(dtype)
+    known = torch.from_numpy(weights).to(dtype)
+    fit = approximate(matrix, name, budget, np.random.default_rng(0), weights=known)
+    if name in ("LoRA-XS", "TinyLoRA"):
+        u, vh = singular_vectors(weights)
+        u, vh = u[:, :rank], vh[:rank]
+        expected = u @ u.T @ matrix.numpy() @ vh.T @ vh
+    else:
+        tangent, count = METHODS[name].tangent(torch.from_numpy(weights), budget, rng)
+        atoms = torch.func.jacrev(tangent)(torch.zeros(count, dtype=torch.float64))
+        expected = projected(matrix.numpy().astype(float), atoms.flatten(0, 1).T.numpy(), 1e-9)
+    np.testing.assert_allclose(fit, expected, atol=1e-3 if dtype == torch.float32 else 1e-7)
+
+
+@pytest.mark.parametrize("name", [*DEFICIENT, "HRA", "HiRA"])
+def test_weights_of_zeros_reach_nothing(name):
+    zeros, rng = np.zeros((16, 16)), np.random.default_rng(0)
+    fit = approximate(gaussian(16, 16), name, Budget(16, 16, 4), rng, weights=zeros)
+    assert not fit.any()
+
+
+def test_an_odd_number_of_outputs_is_refused_by_roads_pairs():
+    with pytest.raises(InvalidArgumentError, match="RoAd pairs the outputs, but p = 9 is odd"):
+        approximate(gaussian(9, 8), "RoAd", Budget(9, 8, 2), np.random.default_rng(0))
 
 
 def test_methods_without_the_weights_ignore_them():

@@ -136,6 +136,7 @@ def compute_analysis(cell: IncrementCell, pairs: Pairs) -> MatrixAnalysis:
         cell.settings,
         weights=weights,
         known=known,
+        is_transposed=cell.layer.is_transposed,
         has_control=cell.has_control,
         drawn_by=pairs[tuned].stored_name(name),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,8 +23,10 @@ from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.methods import LowRank
 from loca_theory.expressivity.methods.coordinates.bases import ENTRIES
+from loca_theory.expressivity.methods.coordinates.coordinate_method import CoordinateMethod
 from loca_theory.expressivity.methods.coordinates.selection import Selection
 from loca_theory.expressivity.methods.engine import Engine
+from loca_theory.expressivity.methods.pretrained import UsesWeights
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.spectral import has_spectral_error
 from loca_theory.increments.shuffling import shuffle
@@ -36,14 +39,17 @@ NOTICEABLE = 0.03
 """A smaller fraction of the energy makes no practical difference, and may be chance."""
 
 
-def fitting_budget(p: int, q: int, r: int, settings: Settings) -> Budget | None:
+def fitting_budget(
+    p: int, q: int, r: int, settings: Settings, *, is_transposed: bool = False
+) -> Budget | None:
     """The budget of a rank; None if it exceeds what the matrix holds for any of the methods."""
     with suppress(InvalidArgumentError):
         budget = Budget(p, q, r, settings.accounting)
         # R's numbers are always counted as in the paper, whatever accounting the others have.
         for counted in (budget, Budget(p, q, r)):
             for method in settings.methods:
-                method.check_budget(counted)
+                (of_method,) = _oriented(method, [counted], is_transposed=is_transposed)
+                method.check_budget(of_method)
         return budget
     return None
 
@@ -57,6 +63,7 @@ def matrix_errors(
     draws: Draws,
     *,
     weights: torch.Tensor | None,
+    is_transposed: bool,
     has_control: bool,
 ) -> tuple[MatrixError, ...]:
     """Errors of every method at every budget; the increment is overwritten."""
@@ -67,9 +74,14 @@ def matrix_errors(
     methods, leading = settings.methods, eigenvalues[::-1]
     # By the name of the field, and by that of the method at each budget.
     by_field: dict[str, dict[str, list[Any]]] = {
-        "error": _relative_errors(increment, leading, methods, budgets, total, choices, weights)
+        "error": _relative_errors(
+            increment, leading, methods, budgets, total, choices, weights, is_transposed
+        )
     }
-    by_field["iid_error"] = {method.name: _independent(method, budgets) for method in methods}
+    by_field["iid_error"] = {
+        method.name: _independent(method, _oriented(method, budgets, is_transposed=is_transposed))
+        for method in methods
+    }
     singular_values = np.sqrt(eigenvalues)
     by_field["spectral_error"] = {
         method.name: [spectral_error(singular_values, method, budget) for budget in budgets]
@@ -88,7 +100,9 @@ def matrix_errors(
         leading = svd.s.double().square().cpu().numpy()
         # The errors of S are the same in any order.
         moved = [m for m in methods if type(m) is not Selection or m.basis != ENTRIES]
-        of_shuffled = _relative_errors(mixed, leading, moved, budgets, total, choices, weights)
+        of_shuffled = _relative_errors(
+            mixed, leading, moved, budgets, total, choices, weights, is_transposed
+        )
         by_field["shuffled_error"] = by_field["error"] | of_shuffled
     return tuple(
         MatrixError(
@@ -135,15 +149,36 @@ def _relative_errors(
     total: float,
     rng: np.random.Generator | None,
     weights: torch.Tensor | None = None,
+    is_transposed: bool = False,
 ) -> dict[str, list[float]]:
-    """Relative error of every method; the eigenvalues, for R, must be sorted, largest first."""
+    """Relative error of every method; the eigenvalues, for LoRA, must be sorted, largest first."""
     searched = [method for method in methods if type(method) is not LowRank]
-    retained = mean_retained_energies(matrix, searched, budgets, rng, weights=weights)
+    alike = [method for method in searched if _is_symmetric(method)]
+    others = [method for method in searched if method not in alike]
+    retained = mean_retained_energies(matrix, alike, budgets, rng)
+    if others:
+        if is_transposed:
+            matrix, weights = matrix.T, None if weights is None else weights.T
+        turned = _oriented(others[0], budgets, is_transposed=is_transposed)
+        retained |= mean_retained_energies(matrix, others, turned, rng, weights=weights)
     if eigenvalues is not None:
-        # They give R's energies without another decomposition.
+        # They give LoRA's energies without another decomposition.
         sums = np.cumsum(eigenvalues)[[budget.r - 1 for budget in budgets]]
         retained |= {method.name: sums for method in methods if type(method) is LowRank}
     return {name: np.clip(1 - part / total, 0, 1).tolist() for name, part in retained.items()}
+
+
+def _is_symmetric(method: Method) -> bool:
+    """Whether a method makes no difference between outputs and inputs, and needs no weights."""
+    has_no_weights = not isinstance(method, UsesWeights)
+    return type(method) is LowRank or (isinstance(method, CoordinateMethod) and has_no_weights)
+
+
+def _oriented(method: Method, budgets: list[Budget], *, is_transposed: bool) -> list[Budget]:
+    """The budgets with p outputs and q inputs, of a matrix that is stored as (inputs, outputs)."""
+    if not is_transposed or _is_symmetric(method):
+        return budgets
+    return [replace(budget, p=budget.q, q=budget.p) for budget in budgets]
 
 
 def shuffled(increment: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:

@@ -54,6 +54,7 @@ def analyse_matrix(
     *,
     weights: TensorLike | None = None,
     known: Mapping[str, Any] = MappingProxyType({}),
+    is_transposed: bool = False,
     has_control: bool = True,
     drawn_by: str | None = None,
 ) -> MatrixAnalysis:
@@ -70,6 +71,7 @@ def analyse_matrix(
         weights: W₀, of the same shape; None if it is not known.
         known: Fields of the row that are known: ``tuned``, ``dtype``, ``module``, ``adapters``,
             ``note``.
+        is_transposed: Whether the matrix is stored as (inputs, outputs), as that of a ``Conv1D``.
         has_control: Whether the methods are also applied to the entries in random order.
         drawn_by: What determines the random numbers together with the seed; by default the name.
 
@@ -107,9 +109,7 @@ def analyse_matrix(
         mean_square = total / (p * q)
         notes = [known["note"]] if known["note"] else []
         if users and pretrained is None:
-            notes.append(
-                f"random weights stand for the layer's in {', '.join(users)}: the base is not known"
-            )
+            notes.append(f"{', '.join(users)}: with random weights, because the base is not known")
         if cosine is not None and cosine < UNRELATED:
             notes.append(f"unrelated to the base's weight: their cosine is below {UNRELATED}")
         variation = calibrated_test(
@@ -141,7 +141,8 @@ def analyse_matrix(
         energy = math.ldexp(total, 2 * exponent) if fits_squared(exponent) else None
         if energy is None:
             notes.append("the energy does not fit float64")
-        budgets = [budget for r in settings.ranks if (budget := fitting_budget(p, q, r, settings))]
+        fitting = partial(fitting_budget, p, q, settings=settings, is_transposed=is_transposed)
+        budgets = [budget for r in settings.ranks if (budget := fitting(r))]
         if left_out := [r for r in settings.ranks if r not in [budget.r for budget in budgets]]:
             notes.append(
                 f"no errors at r = {', '.join(map(str, left_out))}: the budget exceeds the matrix"
@@ -194,6 +195,7 @@ def analyse_matrix(
                 settings,
                 draws,
                 weights=pretrained,
+                is_transposed=is_transposed,
                 has_control=has_control,
             ),
             tuple(cells.tolist()),

@@ -155,8 +155,8 @@ def coordinates(*, pair_weight: float = 2.0) -> Deviations:
         printed = _weights(size).ravel()
         single, paired = printed == 1, printed == 2
         scale = np.sqrt(_weights(size, pair_weight).ravel())[:, None]
-        kept = np.concatenate([(scale * to_real)[single | paired], (scale * to_imaginary)[paired]])
-        yield from (kept @ kept.T - np.eye(len(kept)), to_imaginary[single])
+        rows = np.concatenate([(scale * to_real)[single | paired], (scale * to_imaginary)[paired]])
+        yield from (rows @ rows.T - np.eye(len(rows)), to_imaginary[single])
 
 
 def squared_twice(*, rng: Rng, power: int) -> Deviations:

@@ -137,13 +137,13 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
     if result.uniform_error is not None:
         allocated = result.split_error
         retained = [result.uniform_error, result.equal_error, allocated, result.least_error]
-        uniform, equal, allocated_share, bound = (
+        uniform, equal, allotted, bound = (
             f"{1 - error:.1%}" for error in retained if error is not None
         )
         same = f"Uniform sizes retain {uniform} of the energy, a split of what they cost {equal}, "
         if result.uniform_error == 1:
             same = "The same size for all matrices would cost more; "
-        split = f"allocated sizes retain {allocated_share}; no split retains more than {bound}"
+        split = f"allocated sizes retain {allotted}; no split retains more than {bound}"
         out.print(f"{same}{split}{', all before these steps' if result.moved else ''}.")
     if result.outputs:
         cells = [

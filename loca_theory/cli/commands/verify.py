@@ -150,8 +150,8 @@ def _note_earlier(result: VerificationResult, earlier: Sequence[Entry], common: 
             common.note(f"CLAIMS.md keeps an earlier verdict on {new.id}: {old.verdict} ({how})")
     unbacked = [entry for entry in earlier if not entry.backed]
     if unbacked:
-        kept_count = sum(merged[entry.id] is entry for entry in unbacked)
+        retained = sum(merged[entry.id] is entry for entry in unbacked)
         text = f"no observation is stored in {common.folder}/points for {len(unbacked)} earlier "
-        text += f"results: {len(unbacked) - kept_count} measured again and replaced"
-        text += f", {kept_count} kept until you verify them again" if kept_count else ""
+        text += f"results: {len(unbacked) - retained} measured again and replaced"
+        text += f", {retained} kept until you verify them again" if retained else ""
         common.note(text)

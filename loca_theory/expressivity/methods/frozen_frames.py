@@ -47,14 +47,18 @@ class FrozenFrames(PretrainedFamily):
         return u @ (u.T @ matrix @ v) @ v.T
 
     def frames(self, matrix: Tensor, side: int, rng: Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Orthonormal U (p×s), the s singular values and V (q×s); random frames have equal ones."""
+        """Orthonormal U (p×s), the s singular values and V (q×s); random frames have equal ones.
+
+        There are fewer than s if the rank of W₀ is smaller.
+        """
         import torch
 
         factors = self.known_factors(matrix)
         if factors is None:
             u, v = _random_frames(matrix, side, rng)
             return u, torch.ones(side).to(matrix), v
-        return factors.u[:, :side], factors.values[:side], factors.vh[:side].T
+        u, values, vh = factors.leading(side)
+        return u, values, vh.T
 
 
 class RandomCores(FrozenFrames):
@@ -84,13 +88,14 @@ class RandomCores(FrozenFrames):
 
         side = self.side(budget)
         u, values, v = self.frames(matrix, side, rng)
-        missing = rng.standard_normal((side**2, side**2 - self.parameters(budget)))
-        values = values.clamp_min(torch.finfo(values.dtype).eps * values[0])
-        scale = (values[:, None] * values).sqrt().flatten()
-        complement = torch.linalg.qr(torch.from_numpy(missing).to(matrix) / scale[:, None])[0]
         core = (u.T @ matrix @ v).flatten()
-        core = core - complement @ (complement.T @ core)
-        return u @ core.unflatten(0, (side, side)) @ v.T
+        # A smaller rank k of W₀ leaves k² < m entries, all of which the cores reach.
+        if len(values) == side:
+            missing = rng.standard_normal((side**2, side**2 - self.parameters(budget)))
+            scale = (values[:, None] * values).sqrt().flatten()
+            complement = torch.linalg.qr(torch.from_numpy(missing).to(matrix) / scale[:, None])[0]
+            core = core - complement @ (complement.T @ core)
+        return u @ core.view(len(values), len(values)) @ v.T
 
 
 class TrainedLeft(SeededFit, IsotropicFamily):

@@ -79,12 +79,12 @@ def projection(matrix: Tensor, tangent: Tangent, count: int) -> Tensor:
         return gradient.cpu().double().numpy()
 
     operator = LinearOperator((matrix.numel(), count), forward, adjoint, dtype=np.float64)
-    target, rounding = (
-        matrix.detach().flatten().cpu().double().numpy(),
-        torch.finfo(matrix.dtype).eps,
-    )
+    target = matrix.detach().flatten().cpu().double().numpy()
+    rounding = torch.finfo(matrix.dtype).eps
+    # Directions whose singular values are rounding errors of 0 are not reached.
+    largest = 1 / (max(matrix.shape) * rounding)
     numbers, reason, *_ = lsqr(
-        operator, target, atol=rounding, btol=rounding, conlim=0, iter_lim=_STEPS
+        operator, target, atol=rounding, btol=rounding, conlim=largest, iter_lim=_STEPS
     )
     if reason == _NOT_CONVERGED:
         warnings.warn(

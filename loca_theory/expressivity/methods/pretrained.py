@@ -39,6 +39,15 @@ class Factors(NamedTuple):
     values: Tensor
     vh: Tensor
 
+    def leading(self, most: int) -> Factors:
+        """The largest, at most so many, without those that are rounding errors of 0."""
+        import torch
+
+        sides = max(len(self.u), self.vh.shape[1])
+        smallest = sides * torch.finfo(self.values.dtype).eps * self.values[0]
+        count = min(most, int((self.values > smallest).count_nonzero()))
+        return Factors(self.u[:, :count], self.values[:count], self.vh[:count])
+
 
 def decomposed(weights: Tensor) -> Factors:
     """The singular value decomposition of a matrix."""

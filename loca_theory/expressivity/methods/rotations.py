@@ -137,8 +137,8 @@ class Reflections(Multiplicative):
 class PairRotation(Multiplicative):
     """RoAd, first variant: every pair of outputs is rotated and scaled, by p numbers in all.
 
-    As in PEFT, an output of the first half of a group of 64 is paired with that of the second half;
-    all p outputs are one group if 64 does not divide p.
+    As in PEFT, an output of the first half of a group of 64 is paired with that of the second half.
+    If 64 does not divide p, which PEFT refuses, all p outputs are one group.
     """
 
     def parameters(self, budget: Budget) -> int:
@@ -153,6 +153,7 @@ class PairRotation(Multiplicative):
         """Pairs of rows (w, v) become (αw − θv, θw + αv)."""
         import torch
 
+        self.parameters(budget)  # which refuses an odd p
         half = (_GROUP if budget.p % _GROUP == 0 else budget.p) // 2
         w, v = weights.unflatten(0, (-1, 2, half)).unbind(1)
 
@@ -188,13 +189,14 @@ class PrincipalRotation(Multiplicative):
         """U Σ X Vᵀ, where X is a skew matrix plus a diagonal."""
         import torch
 
-        s = self.side(budget)
-        u, values, vh = self.known_factors(weights) or decomposed(weights)
+        factors = self.known_factors(weights) or decomposed(weights)
+        u, values, vh = factors.leading(self.side(budget))
+        s = len(values)
         row, column = torch.triu_indices(s, s, device=weights.device)
 
         def change(numbers: Tensor) -> Tensor:
             upper = numbers.new_zeros(s, s)
             upper[row, column] = numbers
-            return (u[:, :s] * values[:s]) @ (upper - upper.triu(1).T) @ vh[:s]
+            return (u * values) @ (upper - upper.triu(1).T) @ vh
 
         return change, len(row)

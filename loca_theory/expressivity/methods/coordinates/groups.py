@@ -38,6 +38,11 @@ def rows(p: int, q: int) -> Indices:
     return np.repeat(np.arange(p), q)
 
 
+def sizes_of(groups: Groups, p: int, q: int) -> Indices:
+    """The number of coordinates of each group; those of rows need no list of all coordinates."""
+    return np.full(p, q) if groups is rows else np.bincount(groups(p, q))
+
+
 def bands(p: int, q: int, count: int = 3) -> Indices:
     """Bands of frequencies (u, v), of equal width in the distance of (u/p, v/q) from zero."""
     distance = np.hypot(np.arange(p)[:, None] / p, np.arange(q) / q).ravel()
@@ -121,7 +126,7 @@ class GroupedSelection(Selection):
 
     def _quotas(self, budgets: Budgets) -> tuple[Indices, list[Indices]]:
         """Sizes of the groups, and the quotas at each budget."""
-        sizes = np.bincount(self.groups(budgets[0].p, budgets[0].q))
+        sizes = sizes_of(self.groups, budgets[0].p, budgets[0].q)
         return sizes, [quotas(sizes, self.count(budget)) for budget in budgets]
 
     def _by_group(self, energies: Tensor, budget: Budget) -> Tensor:
