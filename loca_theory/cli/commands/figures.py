@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @command_of(
     "plotting.drawing:figure",
-    click.argument("labels", nargs=-1, metavar="[ID]..."),
+    click.argument("ids", nargs=-1, metavar="[ID]..."),
     click.option("--list", "only_list", is_flag=True, help="List the figures; draw none."),
     out=f"Folder for figures and the tables computed for them.  [default: {DEFAULT_OUT}]",
     rare=("seed", "device", "figsize"),
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def command(
     *,
     common: Common,
-    labels: tuple[str, ...],
+    ids: tuple[str, ...],
     only_list: bool,
     figsize: tuple[float, float] | None,
     **arguments: Any,
@@ -61,11 +61,11 @@ def command(
         _print_list(FIGURES.values(), common)
         return
     asked = Options.checked(figsize)
-    for label in labels:
+    for label in ids:
         # Reports missing tables before anything is computed.
         find_drawing(label, out=common.folder, **arguments)
     written, missing = [], []
-    for label in labels or FIGURES:
+    for label in ids or FIGURES:
         try:
             drawing = find_drawing(label, out=common.folder, **arguments)
             if drawing.source is None:
@@ -79,12 +79,12 @@ def command(
             written.append({"figure": label, "shows": shows, "files": list(map(str, files))})
         except (NotStoredError, UndrawableError) as error:
             # Fail if the user named this figure; otherwise draw the others.
-            if labels:
+            if ids:
                 raise
             reason = in_flags(str(error))
             common.note(f"not drawn: {reason}")
             missing.append({"figure": label, "reason": reason})
-    if not (labels or EXPERIMENTS):
+    if not (ids or EXPERIMENTS):
         common.note(WITHOUT_EXPERIMENTS)
 
     def show() -> None:
