@@ -78,14 +78,14 @@ SAID_OTHERWISE = {"base", "tuned", "names", "runner", "printed", "demo"}
 # These options say what is checked, printed or written, and how a run ends.
 ONLY_TYPED = {
     "analyze": {"full", "with_config"},
-    "figures": {"labels", "only_list"},
+    "figures": {"ids", "only_list"},
     "verify": {"quick", "deep", "only_list", "strict", "as_expected"},
 }
 # A module cannot be typed, and few would set the rest.
 ONLY_TAKEN = {
     "correlate": {"protocols", "level", "null_draws"},
     "extract": {"model"},
-    "figures": {"label"},
+    "figures": {"label", "colors", "labels", "log"},
     "verify": {"tier", "ledger"},
 }
 HOW = {"jobs", "backend", "scheduler", "out", "output_format", "quiet", "debug", "help", "help_all"}

@@ -52,6 +52,8 @@ def draw_comparisons(table: pd.DataFrame) -> Figure:
     canvas = Canvas.of(None, size, len(groups), height_ratios=heights)
     for axis, (measure, rows) in zip(canvas.axes.flat, groups, strict=True):
         draw_group(axis, rows)
+        axis.use_sticky_edges = False  # so that the widest margin ends inside the axis
+        axis.autoscale(axis="x")
         axis.set_xlabel(_UNITS[str(measure)], fontsize=8)
         for height, line in zip(axis.get_yticks(), rows.to_dict("records"), strict=True):
             axis.text(1.02, height, difference_in_words(line), va="center",

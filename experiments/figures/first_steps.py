@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from loca_theory.plotting.canvas import BLUE, GREY, RED, Picture, styled
+from loca_theory.plotting.canvas import BLUE, GREY, HEADLINE, RED, Picture, styled
 
 _TASKS = {"MetaMathQA": "mathematics\n(Llama-3.2-3B)", "image-gen": "images\n(FLUX.2-klein)"}
 _PREDICTORS = {
@@ -24,7 +24,7 @@ def draw_first_steps(runs: pd.DataFrame) -> Figure:
     ``runs``: the fitted runs of ``experiments.peft_benchmark``.
     """
     figure = Picture(figsize=(7.6, 5.2))
-    figure.suptitle(_MESSAGE, fontsize=10.5, fontweight="bold")
+    figure.suptitle(_MESSAGE, fontsize=10.5, fontweight="bold", **HEADLINE)
     panels = figure.subplots(len(_TASKS), len(_PREDICTORS), sharex="col", sharey="row")
     for row, (task, title) in zip(panels, _TASKS.items(), strict=True):
         of_task = runs[runs["task"] == task]
@@ -49,7 +49,8 @@ def _scatter(axis: Axes, runs: pd.DataFrame, predictor: str) -> None:
         axis.plot(rows[predictor], rows["train_loss"], "o", color=color, markersize=4, label=label)
     for kind, name in _NAMED.items():
         rows = runs[runs["peft_type"] == kind]
-        axis.plot(rows[predictor], rows["train_loss"], "o", color=RED, markersize=4)
+        label = " or ".join(_NAMED.values()) if kind == next(iter(_NAMED)) else None
+        axis.plot(rows[predictor], rows["train_loss"], "o", color=RED, markersize=4, label=label)
         for _, run in rows.iterrows():
             point = (run[predictor], run["train_loss"])
             axis.annotate(name, point, xytext=(5, 2), textcoords="offset points", fontsize=7.5)

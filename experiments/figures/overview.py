@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from experiments.figures.published import draw_studies
 from experiments.published.measures import FORMS
 from experiments.published.page import STUDIES, winners
-from loca_theory.plotting.canvas import Picture, styled
+from loca_theory.plotting.canvas import HEADLINE, Picture, styled
 from loca_theory.plotting.lines import LOOKS
 
 _SIZE, _RANK = 768, 8
@@ -28,7 +28,8 @@ def draw_overview(theorem: pd.DataFrame, published: pd.DataFrame) -> Figure:
     _published(right, published)
     figure.suptitle(
         "On independent entries LoCA leaves the smallest error.\n"
-        "Of published changes, LoRA or plain entries mostly retain more."
+        "Of published changes, LoRA or plain entries mostly retain more.",
+        **HEADLINE,
     )
     return figure
 

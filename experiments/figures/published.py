@@ -11,9 +11,10 @@ from matplotlib.patches import Patch
 
 from experiments.published.measures import FORMS
 from experiments.published.page import ACCOUNTINGS, RANK, STUDIES, counts, winners
-from loca_theory.plotting.canvas import BLUE, GREEN, RED, Picture, styled
+from loca_theory.plotting.canvas import Picture, styled
+from loca_theory.plotting.lines import LOOKS
 
-_COLORS = dict(zip(FORMS, (RED, GREEN, BLUE), strict=True))
+_COLORS = {form: LOOKS[form].color for form in FORMS}
 # Position and thickness of the bars of a study, from the top.
 _ROLES = {
     "increment": (-0.25, 0.3),

@@ -95,7 +95,12 @@ def draw_sensitivity(table: pd.DataFrame) -> Figure:
     Thin lines are tasks, thick ones their means, with 95% intervals over tasks (of one: seeds).
     """
     table = _with_mean(table)
-    settings = list(table.groupby("setting", sort=False))
+    # Two values of a setting make no curve.
+    settings = [
+        (setting, lines)
+        for setting, lines in table.groupby("setting", sort=False)
+        if lines["value"].nunique() > 2
+    ] or list(table.groupby("setting", sort=False))
     columns = 3 if len(settings) == 3 else 2
     canvas = Canvas.grid(None, len(settings), columns, (3.7, 2.7), sharey=True)
     for axis, (setting, lines) in zip(canvas.axes.flat, settings, strict=False):
@@ -169,10 +174,13 @@ def _over_many_tasks(verdicts: pd.DataFrame) -> str:
     """The result of the comparison of the loss over the most tasks, in words."""
     rows = largest_design(verdicts[verdicts["measure"] == "loss"])
     if rows.empty:
-        return "Single tasks"
+        return "Loss of single tasks"
     line = rows.iloc[0]
-    difference = f"{title_in_words(line['title'])} is {difference_in_words(line)}"
-    return f"Single tasks. Final loss over {kinds_in_words(rows)}, %:\n{difference}"
+    methods, difference = title_in_words(line["title"]), difference_in_words(line)
+    return (
+        f"Loss of single tasks. Over {kinds_in_words(rows)}, the final losses\n"
+        f"(per cent, {methods}) differ by {difference}"
+    )
 
 
 def nothing_to_draw() -> InvalidArgumentError:

@@ -25,8 +25,8 @@ def draw_unmerged(table: pd.DataFrame) -> Figure:
     figure = Picture(figsize=(7.6, 3.2))
     axes = figure.subplots(1, 2, sharex=True)
     panels = {
-        "‖recovered − ΔW‖² / ‖ΔW‖²": ("error_svd", "error"),
-        "entries that a merge gives otherwise": ("other_svd", "other"),
+        "error ‖recovered − ΔW‖² / ‖ΔW‖²": ("error_svd", "error"),
+        "fraction of entries that a merge gives otherwise": ("other_svd", "other"),
     }
     table, recovered = (
         rows.assign(
@@ -34,15 +34,20 @@ def draw_unmerged(table: pd.DataFrame) -> Figure:
         )
         for rows in (table, recovered)
     )
-    for axis, (title, (svd, cells)) in zip(axes, panels.items(), strict=True):
+    for axis, (label, (svd, cells)) in zip(axes, panels.items(), strict=True):
         axis.plot(table["unknowns"], table[svd], "x", color=_SVD, markersize=4)
         axis.plot(recovered["unknowns"], recovered[cells], "o", color=BLUE, markersize=3.5)
         axis.set(xscale="log", yscale="log")
         axis.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
         axis.set_xticks([], minor=True)
-        axis.set_title(title, loc="left", fontsize=9)
+        axis.set_ylabel(label, fontsize=8.5)
         axis.axvline(0.5, color=BLACK, linewidth=0.8, linestyle=":")
         axis.set_xlabel("r(p + q) per changed entry")
+    for rank, rows in table.groupby("rank"):
+        # Beside the uppermost mark of a cluster, which is the rightmost.
+        highest = rows.nlargest(1, "error_svd")[["unknowns", "error_svd"]].to_numpy()[0]
+        offset = {"xytext": (-4, 2), "textcoords": "offset points"}
+        axes[0].annotate(f"rank {rank:g}", highest, **offset, ha="right", fontsize=7.5)
     right = int((recovered["found_rank"] == recovered["rank"]).sum())
     labels = {
         f"unmerge: rank right in {right} of {len(table)}": ("o", BLUE),

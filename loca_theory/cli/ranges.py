@@ -80,6 +80,17 @@ def parsed_shape(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+def parsed_size(text: str) -> tuple[float, float]:
+    """The width and the height of a figure, which are written as ``WxH``."""
+    width, _, height = text.strip().replace("×", "x").lower().partition("x")
+    try:
+        return float(width), float(height)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is not a size; write width x height in inches, such as 3.25x2.4"
+        ) from None
+
+
 def names(text: str) -> tuple[str, ...]:
     """Comma-separated names in the given order, without duplicates; the command checks them."""
     unique = tuple(dict.fromkeys(name.strip() for name in text.split(",")))

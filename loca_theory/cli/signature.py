@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from loca_theory.cli.ranges import IntegerList, NumberList, names, parsed_shape
+from loca_theory.cli.ranges import IntegerList, NumberList, names, parsed_shape, parsed_size
 
 _PACKAGE = Path(__file__).parents[1]
 # Parts of an annotation without None, and its type; the first part that fits counts.
@@ -21,6 +21,7 @@ _TYPES: tuple[tuple[str, Any], ...] = (
     ("float | Iterable", NumberList()),
     ("Iterable", names),
     ("tuple[int, int]", parsed_shape),
+    ("tuple[float, float]", parsed_size),
     ("int | str", click.STRING),
     ("int", click.INT),
     ("float", click.FLOAT),

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from loca_theory import _arguments
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.plotting.options import options
+from loca_theory.plotting.options import Options, UnfitOptionError, drawn_with, set_scales
 from loca_theory.plotting.picture import KINDS, STYLE, Picture, beside_users_style, metadata
 from loca_theory.plotting.picture import styled as styled
 from loca_theory.sweeps.files import writable_folder, write_atomically
@@ -27,6 +27,10 @@ BLUE, RED, GREEN, PINK, SKY, ORANGE, GREY, BLACK = STYLE["axes.prop_cycle"].by_k
 # Colours of groups that are not methods.
 COLORS = (BLUE, RED, GREEN, PINK, SKY, ORANGE, BLACK)
 _MARKERS = "os^DvPX"
+# Panels are at least this wide and tall if the user chose the size, in inches.
+_SMALLEST_PANEL = 0.5
+# How sizes grow until panels are large enough, and to which length, in inches.
+_STEP, _LARGEST = 0.25, 50
 # How a title of several panels is written.
 HEADLINE: dict[str, Any] = {"x": 0.01, "ha": "left"}
 
@@ -43,6 +47,45 @@ class NamedPicture:
     name: str
     title: str
     draw: Callable[..., Figure]  # its argument ``ax`` is the user's axes, or None
+    selects: tuple[str, ...] = ()  # those of ``methods`` and ``ranks`` that select what it draws
+    rank: int | None = None  # the rank that it draws, if it draws a single one
+
+
+def draw_as_asked(
+    name: str, draw: Callable[[], Figure], chosen: Options, ax: Axes | None = None
+) -> Figure:
+    """Draw a picture with the user's options; refuse those that it does not follow."""
+    with drawn_with(chosen):
+        figure = draw()
+        for axis in (ax,) if ax is not None else figure.axes:
+            if chosen.log and axis.images:
+                raise UnfitOptionError(
+                    f'log="{chosen.log}" does not fit the picture {name}, which shows images'
+                )
+            set_scales(axis)
+    chosen.refuse_unused(name)
+    return figure
+
+
+def refuse_small_panels(name: str, figure: Picture) -> None:
+    """Refuse a size of the user's at which panels are too small, and name one that works."""
+    asked = tuple(map(float, figure.get_size_inches()))
+    smallest = smallest_panel = figure.smallest_panel()
+    while min(smallest) < _SMALLEST_PANEL and max(figure.get_size_inches()) < _LARGEST:
+        grown = [
+            side + _STEP * (panel < _SMALLEST_PANEL)
+            for side, panel in zip(figure.get_size_inches(), smallest, strict=True)
+        ]
+        figure.set_size_inches(*grown)
+        figure.fit()
+        smallest = figure.smallest_panel()
+    if min(smallest_panel) < _SMALLEST_PANEL:
+        width, height = figure.get_size_inches()
+        raise UnfitOptionError(
+            f"panels of the picture {name} would be {smallest_panel[0]:.2g} in wide and "
+            f"{smallest_panel[1]:.2g} in tall at figsize={asked}; write "
+            f"figsize=({width:g}, {height:g}) or larger"
+        )
 
 
 @dataclass(frozen=True)
@@ -67,7 +110,7 @@ class Canvas:
         The size is in inches; ``sharing`` goes to :meth:`~matplotlib.figure.Figure.subplots`.
         """
         if ax is None:
-            figure = Picture(figsize=options().figsize or size)
+            figure = Picture(figsize=size)
             return cls(figure, figure.subplots(rows, columns, squeeze=False, **sharing), True)
         if not isinstance(ax, Axes):
             raise InvalidArgumentError(

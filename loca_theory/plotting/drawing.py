@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -11,8 +12,9 @@ from loca_theory._version import __version__
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
 from loca_theory.expressivity.simulation import Simulation
 from loca_theory.expressivity.theorem1.ordering import Ordering
-from loca_theory.plotting.canvas import save_figure
+from loca_theory.plotting.canvas import draw_as_asked, refuse_small_panels, save_figure
 from loca_theory.plotting.catalogue import find_figure
+from loca_theory.plotting.options import Options, UnfitOptionError
 from loca_theory.plotting.paper_figure import Computed, PaperFigure
 from loca_theory.plotting.picture import Picture, in_style
 from loca_theory.sweeps import Runner
@@ -20,6 +22,8 @@ from loca_theory.sweeps.runner import chosen_runner
 from loca_theory.sweeps.tables import StoredTable, find_tables, is_stored, load_rows, store_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from matplotlib.figure import Figure
 
     from loca_theory.plotting.paper_figure import Source
@@ -43,6 +47,10 @@ def figure(
     *,
     seed: int | None = None,
     device: str = "auto",
+    figsize: tuple[float, float] | None = None,
+    colors: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    log: str = "",
     runner: Runner | None = None,
 ) -> Figure:
     """Draw a figure of the paper from stored tables.
@@ -56,19 +64,25 @@ def figure(
         out: Folder to write the figure and a newly computed table to; None to write nothing.
         seed: Root seed of a simulation; None for the one of a stored table, or 0.
         device: ``auto``, ``cpu`` or ``cuda[:N]``, for simulations of dense matrices.
+        figsize: Width and height of the figure in inches; None for its usual size.
+        colors: Colours of lines, by the name of the method or search.
+        labels: Texts for the names of methods or searches, in labels and legends.
+        log: The axes to make logarithmic: ``"x"``, ``"y"`` or ``"xy"``.
         runner: Runs the computation and determines where finished points are stored.
 
     Returns:
         The figure; notebooks show it.
 
     Raises:
-        InvalidArgumentError: there is no such figure, or an argument has the wrong type.
+        InvalidArgumentError: there is no such figure, an argument has the wrong type, or the figure
+            does not follow an option.
         NotStoredError: a table is missing, or several tables have its name.
         UndrawableError: the tables lack data that the figure shows.
         ResourceError: a folder does not exist or cannot be written to, or a table is damaged.
     """
-    runner = chosen_runner(runner)
-    drawn, _ = find_drawing(label, results, out, seed=seed, device=device).draw(runner)
+    runner, asked = chosen_runner(runner), Options.checked(figsize, colors, labels, log)
+    drawing = find_drawing(label, results, out, seed=seed, device=device)
+    drawn, _ = drawing.draw(runner, asked)
     return drawn
 
 
@@ -114,7 +128,7 @@ class Drawing:
     tables: tuple[StoredTable, ...]  # none if they have to be computed, by the source
     source: Source | None = None
 
-    def draw(self, runner: Runner) -> tuple[Figure, tuple[Path, ...]]:
+    def draw(self, runner: Runner, asked: Options | None = None) -> tuple[Figure, tuple[Path, ...]]:
         """Draw the figure, write it if there is an output folder, and list what was written.
 
         The files are the pictures and, if the table was computed, the table and its manifest.
@@ -129,9 +143,12 @@ class Drawing:
                 tables = (StoredTable(path),)
         stored = (load_rows(table.path.parent, table.path.stem, table.table) for table in tables)
         frames += [table.to_pandas() for table, _ in stored]
+        asked = asked or Options()
         try:
             with in_style():
-                drawn = self.paper.draw(*frames)
+                drawn = draw_as_asked(self.paper.label, partial(self.paper.draw, *frames), asked)
+        except UnfitOptionError:
+            raise
         except (InvalidArgumentError, LookupError, TypeError) as error:
             # The tables may come from another version of the package, or from elsewhere.
             is_refused = isinstance(error, InvalidArgumentError)
@@ -140,6 +157,8 @@ class Drawing:
                 f"{self.paper.label} cannot be drawn: {error if is_refused else lacks}"
             ) from error
         if isinstance(drawn, Picture):
+            if asked.figsize is not None:
+                refuse_small_panels(self.paper.label, drawn)
             drawn.caption = f"{self.paper.shows}. {drawn.caption}".strip()
         return drawn, () if self.out is None else self._write(drawn, tables, self.out)
 

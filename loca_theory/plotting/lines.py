@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib import rcParams
 from matplotlib.font_manager import FontProperties
-from matplotlib.ticker import LogFormatter
 from scipy.optimize import isotonic_regression
 
 from loca_theory.expressivity import METHODS
 from loca_theory.plotting.canvas import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY
-from loca_theory.plotting.options import options
+from loca_theory.plotting.options import options, set_scales
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,11 +105,10 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 def looks_of(names: Iterable[str]) -> dict[str, Look]:
     """The line style of each method; users' own methods get styles of their own."""
-    own_looks, colors = cycle(_OWN_LOOKS), options().colors
+    own_looks = cycle(_OWN_LOOKS)
     looks = {name: LOOKS.get(name) or next(own_looks) for name in in_order(names)}
     return {
-        name: replace(look, color=colors[name]) if name in colors else look
-        for name, look in looks.items()
+        name: replace(look, color=options().color(name, look.color)) for name, look in looks.items()
     }
 
 
@@ -151,23 +149,6 @@ def draw_lines(
         _label_ends(axis, drawn, float(width), float(height))
     else:
         axis.legend()
-
-
-class _PlainNumbers(LogFormatter):
-    """Numbers such as 0.5 in the place of 5e-01."""
-
-    def __call__(self, x: float, pos: int | None = None) -> str:
-        """The text of a tick; "" for one that is not labelled."""
-        return f"{x:g}" if super().__call__(x, pos) else ""
-
-
-def set_scales(axis: Axes) -> None:
-    """Make those axes logarithmic that the user wants to be."""
-    for name, line in (("x", axis.xaxis), ("y", axis.yaxis)):
-        if name in options().log:
-            axis.set(**{f"{name}scale": "log"})
-            for set_formatter in (line.set_major_formatter, line.set_minor_formatter):
-                set_formatter(_PlainNumbers(minor_thresholds=(2, 0.5)))
 
 
 def _draw_line(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import wraps
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 from matplotlib import rc_context, rc_params_from_file, rcParams, rcParamsDefault
 from matplotlib import style as styles
 from matplotlib.figure import Figure
+
+from loca_theory.plotting.options import options
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +31,7 @@ _CAPTION = {"png": "Description", "pdf": "Subject"}
 KINDS = tuple(_METADATA)
 """The formats in which pictures are stored."""
 # Distance of a title from the next panel or from the edge, in points.
-_GAP = 4
+_GAP = 5
 # The label of a vertical axis may be longer than the axis by this factor.
 _TALLEST = 1.15
 
@@ -74,9 +77,12 @@ class Picture(Figure):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """As matplotlib's figure."""
+        """As matplotlib's figure, of the size that the user asked for."""
+        if options().figsize is not None:
+            kwargs["figsize"] = options().figsize
         super().__init__(*args, **kwargs)
         self.caption = ""
+        self._is_collapsed = False  # whether the figure is too small for its labels alone
         # Texts before and after they were wrapped.
         self._wrapped: dict[Text, tuple[str, str]] = {}
         self._style = {key: rcParams[key] for key in STYLE}
@@ -86,6 +92,18 @@ class Picture(Figure):
         """Save the figure in the style in which it was made."""
         with rc_context(self._style):
             super().savefig(fname, **kwargs)
+
+    def draw_without_rendering(self) -> None:
+        """Lay the figure out, and note whether there is no room for panels."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "constrained_layout not applied", UserWarning)
+            try:
+                super().draw_without_rendering()
+                self._is_collapsed = False
+            except UserWarning as warning:
+                if not str(warning).startswith("constrained_layout"):
+                    raise
+                self._is_collapsed = True
 
     def legend(self, *args: Any, **kwargs: Any) -> Legend:
         """Add a legend beside the panels, with fewer columns if the figure is too narrow."""
@@ -109,10 +127,23 @@ class Picture(Figure):
             for title in _titles(axis):
                 title.set_in_layout(True)
                 self._wrap(title, self._room(axis))
+        for axis in self.axes:
+            for title in _titles(axis):
+                self._align(title, [_lines(other) for other in (axis, *self._beside(axis))])
+        for axis in self.axes:
             self._wrap(axis.xaxis.label, self._room_below(axis))
             self._wrap(axis.yaxis.label, _TALLEST * axis.bbox.height, across=False)
         if (headline := self._suptitle) is not None:  # pyright: ignore
-            self._wrap(headline, self.bbox.width)
+            self._wrap(headline, self.bbox.width - 2 * _GAP * self.dpi / 72)
+
+    def smallest_panel(self) -> tuple[float, float]:
+        """The width of the narrowest panel and the height of the lowest, in inches."""
+        self.draw_without_rendering()
+        if self._is_collapsed:
+            return 0.0, 0.0
+        boxes = [axis.bbox for axis in self.axes if axis.get_visible()]
+        widths, heights = ([getattr(box, side) for box in boxes] for side in ("width", "height"))
+        return min(widths) / self.dpi, min(heights) / self.dpi
 
     def _wrap(self, text: Text, room: float, *, across: bool = True) -> None:
         """Wrap a text, from what it was before it was wrapped for another room."""
@@ -123,6 +154,15 @@ class Picture(Figure):
         _wrap(text, room, across=across)
         if text.get_text() != original:
             self._wrapped[text] = original, text.get_text()
+
+    def _align(self, title: Text, lines: list[int]) -> None:
+        """Begin a title at the height of the longest one in its row."""
+        text = title.get_text()
+        padded = text + "\n" * (max(lines) - text.count("\n"))
+        if padded != text:
+            original, _ = self._wrapped.get(title, (text, ""))
+            title.set_text(padded)
+            self._wrapped[title] = original, padded
 
     def _fit_legends(self) -> None:
         if self._outside:
@@ -155,7 +195,7 @@ class Picture(Figure):
         if any(other.get_xlabel() for other in self._beside(axis)):
             return axis.bbox.width
         middle = (axis.bbox.x0 + axis.bbox.x1) / 2
-        return 2 * min(middle, self.bbox.width - middle)
+        return 2 * (min(middle, self.bbox.width - middle) - _GAP * self.dpi / 72)
 
     def _repr_png_(self) -> bytes:
         return png(self)
@@ -165,6 +205,11 @@ def _titles(axis: Axes) -> list[Text]:
     """The titles of a panel that are not empty."""
     titles = axis.title, axis._left_title, axis._right_title  # pyright: ignore
     return [title for title in titles if title.get_text()]
+
+
+def _lines(axis: Axes) -> int:
+    """Line breaks in the longest title of a panel."""
+    return max((title.get_text().count("\n") for title in _titles(axis)), default=0)
 
 
 def _wrap(text: Text, room: float, *, across: bool = True) -> None:

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matplotlib.colors import is_color_like
-
 from loca_theory._arguments import as_tuple
+from loca_theory._arguments import ranks as checked_ranks
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.methods.names import known_name
-from loca_theory.plotting.canvas import HEADLINE, NamedPicture, save_figure
-from loca_theory.plotting.lines import set_scales
-from loca_theory.plotting.options import Options, drawn_with
+from loca_theory.plotting.canvas import (
+    HEADLINE,
+    NamedPicture,
+    draw_as_asked,
+    refuse_small_panels,
+    save_figure,
+)
+from loca_theory.plotting.options import Options, check_text
 from loca_theory.plotting.picture import Picture, beside_users_style
 from loca_theory.sweeps import Result
 
@@ -35,6 +40,8 @@ PICTURES = {
     "analyze": ("Analysis", "Increments", "analysis"),
     "verify": ("VerificationResult", "Verdicts on the claims", "verdicts"),
 }
+# The argument that selects rows by a column.
+_ARGUMENTS = {"method": "methods", "r": "ranks"}
 
 
 def plot(
@@ -93,30 +100,27 @@ def plot(
     >>> plot(simulate(64, ranks=[2, 4], engine="exact")).axes[0].get_xlabel()
     'LoRA rank r'
     """
-    _check_type(result)
-    chosen = _chosen(result, methods, ranks)
-    by_name = {view.name: view for view in views(chosen)}
-    if not by_name:
-        raise InvalidArgumentError(f"result has no rows, so there is nothing to draw: {result!r}")
+    asked = Options.checked(figsize, colors, labels, log)
+    if title is not None:
+        check_text("title", title)
+    selected = _selection(methods, ranks)
+    by_name = _by_name(result)
     name = next(iter(by_name)) if picture is None else picture
-    view = find("picture", name, by_name)
-    options = Options(
-        figsize, _by_name(chosen, "colors", colors), _by_name(chosen, "labels", labels), log
-    )
-    _check(options)
-    with drawn_with(options):
-        figure = view.draw(ax=ax)
-        for axis in (ax,) if ax is not None else figure.axes:
-            if log and axis.images:
-                raise InvalidArgumentError(
-                    f'log="{log}" does not fit the picture {name}, which shows images'
-                )
-            set_scales(axis)
+    _check_selection(find("picture", name, by_name), selected)
+    view = _by_name(_chosen(result, selected))[name]
+    if view.rank is not None and len(selected.get("r", ())) > 1:
+        choice = " or ".join(f"ranks={r}" for r in selected["r"])
+        raise InvalidArgumentError(
+            f"the picture {name} draws a single rank, here r = {view.rank}; write {choice}"
+        )
+    figure = draw_as_asked(name, partial(view.draw, ax=ax), asked, ax)
     with nullcontext() if ax is not None else beside_users_style():
         _set_title(figure, ax, title)
     if isinstance(figure, Picture) and ax is None:
         figure.caption = f"{view.title}. {figure.caption}".strip()
         figure.fit()
+        if figsize is not None:
+            refuse_small_panels(name, figure)
     return figure
 
 
@@ -131,31 +135,37 @@ def _set_title(figure: Figure, ax: Axes | None, title: str | None) -> None:
             figure.suptitle(title, **HEADLINE)
 
 
-def _by_name(result: Result, argument: str, texts: Mapping[str, str] | None) -> dict[str, str]:
-    """Values by the names of methods or searches that the result has."""
-    values = {known_name(name): value for name, value in (texts or {}).items()}
-    names = {
-        str(getattr(row, column)): row
-        for rows in vars(result).values()
-        if isinstance(rows, tuple)
-        for row in rows
-        for column in ("method", "search")
-        if hasattr(row, column)
-    }
-    for name in values:
-        find(f"name in {argument}", name, names)
-    return values
+def _by_name(result: Result) -> dict[str, NamedPicture]:
+    """The pictures of a result by their names, of which there must be some."""
+    by_name = {view.name: view for view in views(result)}
+    if not by_name:
+        raise InvalidArgumentError(f"result has no rows, so there is nothing to draw: {result!r}")
+    return by_name
 
 
-def _check(options: Options) -> None:
-    """Refuse options that matplotlib would refuse later, or draw wrongly."""
-    for name, color in options.colors.items():
-        if not is_color_like(color):
+def _selection(methods: Any, ranks: Any) -> dict[str, tuple[Any, ...]]:
+    """The values of the columns ``method`` and ``r`` to draw, as far as the user chose some."""
+    selected: dict[str, tuple[Any, ...]] = {}
+    if methods is not None:
+        selected["method"] = tuple(map(known_name, as_tuple(methods)))
+    if ranks is not None:
+        selected["r"] = as_tuple(ranks) and checked_ranks(ranks)
+    for column, values in selected.items():
+        if not values:
+            argument = _ARGUMENTS[column]
             raise InvalidArgumentError(
-                f'colors="..." has {color!r} for {name}, which is not a colour of matplotlib'
+                f"{argument} is empty; name those to draw, or leave {argument} out"
             )
-    if options.log not in ("", "x", "y", "xy"):
-        raise InvalidArgumentError(f'log must be "x", "y" or "xy", not {options.log!r}')
+    return selected
+
+
+def _check_selection(view: NamedPicture, selected: Iterable[str]) -> None:
+    """Refuse a selection that the picture does not follow."""
+    for argument in map(_ARGUMENTS.__getitem__, selected):
+        if argument not in view.selects:
+            raise InvalidArgumentError(
+                f"the picture {view.name} draws no {argument}; leave {argument} out"
+            )
 
 
 def caption_of(result: Result) -> str:
@@ -169,16 +179,9 @@ def picture_names(result: Result) -> tuple[str, ...]:
     return tuple(view.name for view in views(result)) if result.command in PICTURES else ()
 
 
-def _chosen(
-    result: Result, methods: str | Iterable[str] | None, ranks: int | Iterable[int] | None
-) -> Result:
-    """The result with the rows of some methods and ranks only."""
-    filters: dict[str, tuple[Any, ...]] = {}
-    if methods is not None:
-        filters["method"] = tuple(map(known_name, as_tuple(methods)))
-    if ranks is not None:
-        filters["r"] = as_tuple(ranks)
-    for column, values in filters.items():
+def _chosen(result: Result, selected: Mapping[str, tuple[Any, ...]]) -> Result:
+    """The result with the rows of the selected methods and ranks only."""
+    for column, values in selected.items():
         # The column "method" of a table without ranks names something else, such as coders.
         tables = {
             name: rows

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from loca_theory import plotting
 from loca_theory.convergence.study import ConvergenceStudy
@@ -83,6 +84,19 @@ def test_the_list_has_a_line_per_figure_and_says_where_the_paper_has_it(cli, cwd
     assert not [*cwd.iterdir()], "nothing is drawn"
     rows = json.loads(cli("figures", "--list", "--format", "json").out)["figures"]
     assert [row["figure"] for row in rows] == [*plotting.FIGURES]
+
+
+def test_a_figure_has_the_size_that_is_asked(cli, cwd):
+    done = cli("figures", "sim_2", "--results", FIGURES, "--figsize", "6.5x3", "--out", "drawn")
+    assert done.code == 0
+    with Image.open(cwd / "drawn" / "sim_2.png") as image:
+        assert image.width / image.height == pytest.approx(6.5 / 3, rel=0.01)
+    assert "--figsize" not in cli("figures", "--help").out
+    assert "--figsize WxH" in cli("figures", "--help-all").out
+    for size, message in {"6.5": "such as 3.25x2.4", "0x3": "figsize is in inches"}.items():
+        refused = cli("figures", "sim_2", "--figsize", size)
+        assert refused.code == 2
+        assert message in refused.err
 
 
 def test_outside_a_checkout_one_line_says_where_the_other_figures_are(cli, unseen, monkeypatch):

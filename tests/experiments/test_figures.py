@@ -8,6 +8,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.image import imread
 from scipy.stats import sem, t
 
@@ -19,6 +20,7 @@ from experiments.figures.prediction import draw_prediction
 from experiments.figures.runs import draw_budgets, draw_sensitivity, draw_training
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting import figure
+from loca_theory.plotting.lines import LOOKS
 
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "figures"
@@ -71,6 +73,49 @@ def test_sensitivity_is_relative_to_the_task_and_has_intervals_over_tasks():
     best, worst = means.idxmax(), means.idxmin()
     points = 100 * (means[best] - means[worst])
     assert axis.get_title("left") == f"best at {best:g}: {points:.1f} points above {worst:g}"
+
+
+def test_a_setting_with_two_values_has_no_panel():
+    table = stored("sensitivity-summary")
+    values = table.groupby("setting")["value"].nunique()
+    assert (values == 2).any()
+    assert len(shown(drawn(draw_sensitivity, table))) == (values > 2).sum()
+
+
+def test_a_method_has_one_colour_in_all_pictures():
+    legend = figure("published", STORED).legends[0]
+    labels = [text.get_text() for text in legend.get_texts()]
+    colors = {
+        label: to_hex(patch.get_facecolor())
+        for label, patch in zip(labels, legend.get_patches(), strict=True)
+    }
+    assert colors == {name: to_hex(LOOKS[name].color) for name in ("LoRA", "LoCA", "entries")}
+
+
+def test_margins_end_inside_the_axis_of_a_comparison():
+    for axis in drawn(draw_comparisons, stored("verdicts")).axes:
+        low, high = axis.get_xlim()
+        for bar in axis.patches:
+            assert low < bar.get_x() < bar.get_x() + bar.get_width() < high
+
+
+def test_every_colour_of_the_first_steps_is_in_the_legend_below_a_title_at_the_left():
+    picture = figure("first_steps", STORED)
+    axis = picture.axes[0]
+    named = {line.get_color() for line in axis.lines if not line.get_label().startswith("_")}
+    assert named == {line.get_color() for line in axis.lines}
+    assert picture._suptitle.get_ha() == "left"
+
+
+def test_clusters_and_axes_of_what_comes_back_have_labels():
+    axes = figure("unmerged", STORED).axes
+    assert all(axis.get_ylabel() for axis in axes)
+    assert [text.get_text() for text in axes[0].texts] == [f"rank {r}" for r in (4, 8, 16, 32)]
+
+
+def test_the_title_of_the_losses_says_what_differs():
+    title = draw_training(stored("training_process"), stored("verdicts")).get_suptitle()
+    assert re.search(r"the final losses\s+\(per cent, .* − LoCA\) differ by [+−]\d", title)
 
 
 def some(name, count=None, **changed):

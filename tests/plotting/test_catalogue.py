@@ -121,6 +121,25 @@ def test_what_was_computed_is_stored_and_drawn_from(cwd, small):
     assert find_drawing("sim_1", "kept", seed=1).source
 
 
+def test_a_figure_has_the_size_colours_labels_and_scales_that_are_asked():
+    drawn = figure(
+        "sim_2", STORED, figsize=(6.5, 3), colors={"R": "#123456"}, labels={"LoRA": "low"}, log="y"
+    )
+    assert tuple(drawn.get_size_inches()) == (6.5, 3)
+    axis = drawn.axes[0]
+    assert {line.get_label(): line.get_color() for line in axis.lines}["low"] == "#123456"
+    assert axis.get_yscale() == "log"
+    assert tuple(figure("overview", STORED, figsize=(8, 4)).get_size_inches()) == (8, 4)
+    with pytest.raises(InvalidArgumentError, match="the picture overview draws no methods"):
+        figure("overview", STORED, colors={"LoRA": "red"})
+    rounded = figure("rounding_low_rank", STORED, labels={"LoRA": "low rank"})
+    assert "low rank" in {line.get_label() for line in rounded.axes[0].lines}
+    with pytest.raises(InvalidArgumentError, match="panels of the picture sim_1 would be"):
+        figure("sim_1", STORED, figsize=(2, 1.5))
+    with pytest.raises(InvalidArgumentError, match="unknown name in labels 'DoRA'"):
+        figure("sim_2", STORED, labels={"DoRA": "D"})
+
+
 MISSING = (
     r"budget needs budgets-summary.parquet, which is not under loca-results; make it with "
     r"`python -m experiments.study budgets`, or name its folder with results="

@@ -64,6 +64,8 @@ RESULTS = {
     ),
     "toy": lambda: ConvergenceStudy(("swap",), problems=5, steps=60).run(ALONE),
     "analysis": lambda: analyze(*demo_pair(), ranks=[2], methods=Columns(), include="query|q_proj"),
+    "four kinds": lambda: analyze(*demo_pair(), ranks=[2]),
+    "two ranks": lambda: analyze(*demo_pair(), ranks=[1, 2], include="query|q_proj"),
     "one matrix": lambda: analyze(np.random.default_rng(0).normal(size=(24, 16)), ranks=[2]),
     "without errors": lambda: analyze(np.random.default_rng(0).normal(size=(24, 16)), ranks=99),
     "verdicts": lambda: verify(["parseval.unitary"], tier="quick", runner=ALONE),
@@ -75,6 +77,8 @@ PICTURES = {
     "two structures": ["crossings", "equicorrelated", "spiked", "phase"],
     "toy": ["recovery", "spectrum", "loss"],
     "analysis": ["errors", "entries", "p-values", "spectra", "weights", "phase", "methods"],
+    "four kinds": ["errors", "entries", "p-values", "spectra", "weights", "phase", "methods"],
+    "two ranks": ["errors", "entries", "p-values", "spectra", "weights", "phase", "methods"],
     "one matrix": ["entries", "p-values", "spectra", "phase", "methods", "errors"],
     "without errors": ["entries", "p-values", "spectra"],
     "verdicts": ["verdicts"],
@@ -195,7 +199,21 @@ def test_one_panel_fits_into_the_users_axes(results, kind, picture):
 
 
 REFUSED = [
-    (lambda of: plot(of("simulation"), colors={"LoRA": "rde"}), "which is not a colour"),
+    (lambda of: plot(of("simulation"), colors={"LoRA": "rde"}),
+     "colors has 'rde' for LoRA, which matplotlib does not know; write a name such as"),
+    (lambda of: plot(of("simulation"), colors=["red"]), 'colors must be a mapping such as {"LoRA"'),
+    (lambda of: plot(of("simulation"), labels="red"), "labels must be a mapping such as"),
+    (lambda of: plot(of("simulation"), labels={"LoRA": 3}), "for LoRA must be a text, not 3"),
+    (lambda of: plot(of("simulation"), labels={"LoRA": r"$\oops$"}), "for LoRA has a formula"),
+    (lambda of: plot(of("simulation"), title="$x_$"), "title has a formula that matplotlib cannot"),
+    (lambda of: plot(of("simulation"), title=3), "title must be a text, not 3"),
+    (lambda of: plot(of("simulation"), methods=[]), "methods is empty; name those to draw, or"),
+    (lambda of: plot(of("simulation"), ranks=[]), "ranks is empty; name those to draw, or leave"),
+    (lambda of: plot(of("simulation"), ranks="2"), "ranks must be positive whole numbers, not '2'"),
+    (lambda of: plot(of("toy"), colors={"swap": "red"}), "recovery colours no method; leave"),
+    (lambda of: plot(of("toy"), ranks=2), "the picture recovery draws no ranks; leave ranks out"),
+    (lambda of: plot(of("two ranks"), ranks=[2, 1]),
+     "the picture errors draws a single rank, here r = 1; write ranks=2 or ranks=1"),
     (lambda of: plot(of("simulation"), labels={"DoRA": "D"}), "unknown name in labels 'DoRA'"),
     (lambda of: plot(of("simulation"), log="z"), 'log must be "x", "y" or "xy", not \'z\''),
     (lambda of: plot(of("toy"), "spectrum", log="x"), "which shows images"),
@@ -210,6 +228,65 @@ REFUSED = [
     (lambda _: plot({}), "dict cannot be drawn"),
     (lambda of: plot(without_rows(of("one matrix"))), "nothing to draw: Analysis"),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "figsize",
+    [(-3, 2), (0, 2), 3, "3x2", "32", (3, 2, 1), (float("nan"), 2), (1e6, 2), (0.9, 2), (3, 51)],
+)
+def test_a_size_that_no_figure_has_is_refused(results, figsize):
+    message = rf"figsize is in inches.* such as \(3.25, 2.4\), not {re.escape(repr(figsize))}$"
+    with pytest.raises(InvalidArgumentError, match=message):
+        plot(results("simulation"), figsize=figsize)
+
+
+def test_panels_that_would_be_too_small_are_refused_with_a_size_that_works(results):
+    with pytest.raises(InvalidArgumentError, match="the picture errors would be") as caught:
+        plot(results("four kinds"), figsize=(3.25, 2.4))
+    size = re.search(r"write figsize=\(([\d.]+), ([\d.]+)\)", str(caught.value)).groups()
+    figure = plot(results("four kinds"), figsize=tuple(map(float, size)))
+    figure.set_dpi(72)
+    figure.draw_without_rendering()
+    assert len(figure.axes) == 4
+    assert min(axis.bbox.height for axis in figure.axes) >= 0.49 * 72
+    assert [axis.get_xlabel() for axis in figure.axes] == ["", "", "layer", "layer"]
+    assert {axis.get_ylabel() for axis in figure.axes} == {""}
+    assert figure.get_supylabel() == "relative error"
+
+
+def test_titles_beside_each_other_begin_at_one_height_and_labels_stay_short(results):
+    figure = plot(results("analysis"), "spectra", figsize=(3.25, 2.8))
+    figure.draw_without_rendering()
+    tops = {round(axis.bbox.y1 - axis.bbox.y0) for axis in figure.axes}
+    titles = [axis.get_title("left") for axis in figure.axes]
+    assert len({title.count("\n") for title in titles}) == len(tops) == 1
+    phase = plot(results("analysis"), "phase", figsize=(3.25, 2.4))
+    assert phase.axes[0].get_ylabel().count("\n") < 2
+
+
+@pytest.mark.parametrize("picture", ["entries", "p-values", "spectra", "weights"])
+@pytest.mark.parametrize(
+    "option",
+    [{"colors": {"LoRA": "red"}}, {"labels": {"LoRA": "low rank"}}, {"methods": "LoRA"}],
+    ids=["colors", "labels", "methods"],
+)
+def test_what_a_picture_without_methods_would_ignore_is_refused(results, picture, option):
+    (argument,) = option
+    message = f"the picture {picture} draws no methods; leave {argument} out"
+    with pytest.raises(InvalidArgumentError, match=message):
+        plot(results("analysis"), picture, **option)
+
+
+def test_labels_and_colours_of_an_analysis_are_those_that_are_asked(results):
+    options = {"labels": {"LoRA": "low rank"}, "colors": {"LoRA": "#123456"}}
+    figure = plot(results("analysis"), "methods", **options)
+    assert "same budget: low rank" in " ".join(figure.get_suptitle().split())
+    assert "#123456" in {line.get_color() for line in figure.axes[0].lines}
+    phase = plot(results("analysis"), "phase", **options)
+    (text,) = [text for text in phase.axes[0].texts if text.get_text() == "low rank retains more"]
+    assert text.get_color() == "#123456"
+    alone = plot(results("analysis"), "errors", methods="LoRA")
+    assert names_in(alone) == {"LoRA", "LoRA, shuffled"}, "no line without data has a label"
 
 
 def without_rows(analysis):

@@ -18,17 +18,25 @@ if TYPE_CHECKING:
 
 @command_of(
     "plotting.drawing:figure",
-    click.argument("labels", nargs=-1, metavar="[ID]..."),
+    click.argument("ids", nargs=-1, metavar="[ID]..."),
     click.option("--list", "only_list", is_flag=True, help="List the figures; draw none."),
     out=f"Folder for figures and the tables computed for them.  [default: {DEFAULT_OUT}]",
-    rare=("seed", "device"),
-    without=("label", "out"),
+    rare=("seed", "device", "figsize"),
+    without=("label", "out", "colors", "labels", "log"),
+    figsize={"metavar": "WxH"},
     results={
         "help": "Folder with stored tables, searched with its subfolders.  [default: the folder of "
         "--out]",
     },
 )
-def command(*, common: Common, labels: tuple[str, ...], only_list: bool, **arguments: Any) -> None:
+def command(
+    *,
+    common: Common,
+    ids: tuple[str, ...],
+    only_list: bool,
+    figsize: tuple[float, float] | None,
+    **arguments: Any,
+) -> None:
     """Draw the paper's figures, or only the named ones, such as sim_1.
 
     Each figure is drawn from stored tables. If the table of a simulation, ID.parquet, is missing or
@@ -46,16 +54,18 @@ def command(*, common: Common, labels: tuple[str, ...], only_list: bool, **argum
     """
     from loca_theory.plotting.catalogue import EXPERIMENTS, FIGURES, WITHOUT_EXPERIMENTS
     from loca_theory.plotting.drawing import NotStoredError, UndrawableError, find_drawing
+    from loca_theory.plotting.options import Options
     from loca_theory.sweeps.files import writable_folder
 
     if only_list:
         _print_list(FIGURES.values(), common)
         return
-    for label in labels:
+    asked = Options.checked(figsize)
+    for label in ids:
         # Reports missing tables before anything is computed.
         find_drawing(label, out=common.folder, **arguments)
     written, missing = [], []
-    for label in labels or FIGURES:
+    for label in ids or FIGURES:
         try:
             drawing = find_drawing(label, out=common.folder, **arguments)
             if drawing.source is None:
@@ -64,17 +74,17 @@ def command(*, common: Common, labels: tuple[str, ...], only_list: bool, **argum
                 )
             writable_folder(common.folder)  # or fail before anything is computed
             with running(common, label) as runner:
-                _, files = drawing.draw(runner)
+                _, files = drawing.draw(runner, asked)
             shows = drawing.paper.shows
             written.append({"figure": label, "shows": shows, "files": list(map(str, files))})
         except (NotStoredError, UndrawableError) as error:
             # Fail if the user named this figure; otherwise draw the others.
-            if labels:
+            if ids:
                 raise
             reason = in_flags(str(error))
             common.note(f"not drawn: {reason}")
             missing.append({"figure": label, "reason": reason})
-    if not (labels or EXPERIMENTS):
+    if not (ids or EXPERIMENTS):
         common.note(WITHOUT_EXPERIMENTS)
 
     def show() -> None:

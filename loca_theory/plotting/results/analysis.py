@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import rcParams
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
@@ -57,11 +58,14 @@ def views(result: Analysis) -> list[NamedPicture]:
         return pictures
     r, titles = int(errors["r"].min()), result.manifest["grid"].get("titles", {})
     draw = partial(draw_phase, marks=phase_marks(result, r), r=r)
-    pictures.append(NamedPicture("phase", f"Who retains more of every matrix at r = {r}", draw))
+    title = f"Who retains more of every matrix at r = {r}"
+    pictures.append(NamedPicture("phase", title, draw, ("ranks",), r))
     draw = partial(draw_measured, errors, r, titles, result.off_budget)
-    pictures.append(NamedPicture("methods", f"Energy retained at the budget of r = {r}", draw))
+    title, selects = f"Energy retained at the budget of r = {r}", ("methods", "ranks")
+    pictures.append(NamedPicture("methods", title, draw, selects, r))
     draw = partial(draw_errors_by_layer, errors, r, titles)
-    by_layer = NamedPicture("errors", f"Reconstruction error by layer, budget of r = {r}", draw)
+    title = f"Reconstruction error by layer, budget of r = {r}"
+    by_layer = NamedPicture("errors", title, draw, selects, r)
     # For a single matrix the errors by layer tell least, so they come last.
     return [by_layer, *pictures] if len(result.matrices) > 1 else [*pictures, by_layer]
 
@@ -193,7 +197,9 @@ def draw_errors_by_layer(
     ``errors``: table ``errors`` of an analysis; ``titles``: those of the user's own methods.
     """
     usual = {method.name for method in ANALYSED}
-    shown = (*TYPES, *(name for name in dict.fromkeys(errors["method"]) if name not in usual))
+    names = dict.fromkeys(errors["method"])
+    shown = [name for name in dict.fromkeys((*TYPES, *names)) if name in names]
+    shown = [name for name in shown if name in TYPES or name not in usual] or [*names]
     table = errors[(errors["r"] == r) & errors["method"].isin(shown)]
     if table["layer"].notna().any():
         table = table[table["layer"].notna()]
@@ -216,9 +222,9 @@ def draw_errors_by_layer(
         axis.set_title(str(kind), fontsize="small")
         axis.set_ylim(0, 1.02)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        axis.set_xlabel("layer")
-    for axis in canvas.axes[:, 0]:
-        axis.set_ylabel("relative error")
+    canvas.label("layer", "" if canvas.is_own else "relative error")
+    if canvas.is_own:
+        canvas.figure.supylabel("relative error", fontsize=rcParams["axes.labelsize"])
     counts = table.loc[table.groupby("name")["error"].idxmin(), "method"].value_counts()
     words = ", ".join(f"{name} for {count}" for name, count in counts.items())
     canvas.headline(f"Smallest error at the budget of r = {r}: {words} of {counts.sum()} matrices")

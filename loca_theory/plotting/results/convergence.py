@@ -60,7 +60,9 @@ def draw_spectrum(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     for row, (case, search) in zip(canvas.axes, lines, strict=True):
         trace = traces[(traces["case"] == case) & (traces["search"] == search)]
         _draw_line(row, trace, steps)
-        row[0].set_ylabel(f"{search}\nproblem {int(trace['problem'].iloc[0])}", fontsize="small")
+        row[0].set_ylabel(
+            f"{options().label(search)}\nproblem {int(trace['problem'].iloc[0])}", fontsize="small"
+        )
     for axis, title in zip(canvas.axes[0], titles, strict=True):
         axis.set_title(title, fontsize="small")
     canvas.headline("A search succeeds if its dots end in the frames, the true locations")

@@ -39,17 +39,20 @@ def views(result: CorrelationResult) -> list[NamedPicture]:
     grid, titles = result.manifest["grid"], titles_of(result.manifest)
     pictures = [
         NamedPicture(
-            name, f"Error under {name} dependence", partial(draw_losses, losses, name, titles)
+            name,
+            f"Error under {name} dependence",
+            partial(draw_losses, losses, name, titles),
+            ("methods", "ranks"),
         )
         for name in dict.fromkeys(losses["structure"])
     ]
     where = NamedPicture(
-        "crossings", "Crossings of LoRA and LoCA", partial(draw_crossings, crossings)
+        "crossings", "Crossings of LoRA and LoCA", partial(draw_crossings, crossings), ("ranks",)
     )
     pictures.insert(1 if len(pictures) == 1 else 0, where)
     if grid["options"].get("spiked") == 1:
         draw = partial(draw_phase, crossings, tuple(grid["shape"]))
-        pictures.append(NamedPicture("phase", "Phase diagram", draw))
+        pictures.append(NamedPicture("phase", "Phase diagram", draw, ("ranks",)))
     return pictures
 
 

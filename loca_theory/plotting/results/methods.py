@@ -45,7 +45,7 @@ def draw_catalogue(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     ):
         axis.plot(1 - rows["error"], rows.index, "o", ms=5, color=color, label=kind)
     costs = {name: off_budget([spent]) for name, spent in table[["method", "spent"]].to_numpy()}
-    _label_rows(axis, [_with_cost(name, costs[name]) for name in table["method"]])
+    _label_rows(axis, [_with_cost(options().label(n), costs[n]) for n in table["method"]])
     axis.set_xlim(left=0)
     where = f"{p} × {q} independent entries, budget of LoRA of rank {r}"
     axis.set_xlabel(f"energy retained of {where}")
@@ -89,10 +89,13 @@ def draw_measured(
     label = f"median of {count} matri{'x' if count == 1 else 'ces'}"
     axis.plot(medians, range(len(medians)), "o", ms=5, color=BLUE, label=label)
     for height, name in enumerate(medians.index):
+        color = options().color(name, BLUE)
+        if color != BLUE:
+            axis.plot(medians[name], height, "o", ms=5, color=color)
         rows = at_rank[at_rank["method"] == name]
         half, other = ("the middle half of them", "independent entries") if not height else ("", "")
         low, high = rows["retained"].quantile([0.25, 0.75])
-        axis.plot([low, high], [height] * 2, color=BLUE, lw=4, alpha=0.35, label=half)
+        axis.plot([low, high], [height] * 2, color=color, lw=4, alpha=0.35, label=half)
         axis.plot(rows["independent"].median(), height, "o", ms=5, mfc="#ffffff", mec=BLACK,
                   zorder=1.9, label=other)  # fmt: skip
     names = [(options().label(name), costs.get(name, "")) for name in medians.index]
@@ -113,5 +116,9 @@ def _label_rows(axis: Axes, names: Sequence[str]) -> None:
 
 def _headline(retained: Mapping[str, float]) -> str:
     """What LoRA and LoCA retain, as far as they are shown."""
-    words = [f"{name} {retained[name]:.1%}" for name in ("LoRA", "LoCA") if name in retained]
-    return f"Energy retained at the same budget: {', '.join(words)}"
+    words = [
+        f"{options().label(name)} {retained[name]:.1%}"
+        for name in ("LoRA", "LoCA")
+        if name in retained
+    ]
+    return ": ".join(filter(None, ("Energy retained at the same budget", ", ".join(words))))

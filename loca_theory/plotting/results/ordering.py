@@ -47,7 +47,9 @@ _LOOKS = {
 def views(result: OrderingResult) -> list[NamedPicture]:
     """The picture of a result."""
     return [
-        NamedPicture("margins", "Margin of Theorem 1", partial(draw_margins, result.to_frame()))
+        NamedPicture(
+            "margins", "Margin of Theorem 1", partial(draw_margins, result.to_frame()), ("ranks",)
+        )
     ]
 
 

@@ -12,7 +12,8 @@ from loca_theory.dependence.closed_forms import energy_retained_with_spike, limi
 from loca_theory.dependence.design import Protocol
 from loca_theory.expressivity.limits import coefficient_fraction, low_rank_fraction
 from loca_theory.plotting.canvas import BLACK, Canvas, mark, styled
-from loca_theory.plotting.lines import LOOKS
+from loca_theory.plotting.lines import looks_of
+from loca_theory.plotting.options import options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,25 +45,33 @@ def draw_phase(
     to mark, at the fraction of the ``coefficients`` that the budget of rank r pays for and the
     ``fraction`` of the energy that low rank retains.
     """
-    canvas = Canvas.of(ax, (5.2, 4.2))
+    canvas, looks = Canvas.of(ax, (5.2, 4.2)), looks_of(("LoRA", "LoCA"))
     axis = canvas.axes[0, 0]
     right = 0.4 if marks is None else min(1.2 * float(marks["coefficients"].max()), 1.0)
     x = right * np.linspace(0, 1, 200) ** 2
     boundary = np.array([coefficient_fraction(value) for value in x])
     axis.plot(x, boundary, color=BLACK, label="both retain the same, if no direction dominates")
-    axis.fill_between(x, boundary, 0, color=LOOKS["LoCA"].color, alpha=0.12, lw=0)
-    axis.fill_between(x, boundary, 1, color=LOOKS["LoRA"].color, alpha=0.12, lw=0)
+    axis.fill_between(x, boundary, 0, color=looks["LoCA"].color, alpha=0.12, lw=0)
+    axis.fill_between(x, boundary, 1, color=looks["LoRA"].color, alpha=0.12, lw=0)
     if crossings is not None:
         _draw_spike(axis, crossings, shape)
     if marks is not None:
         _draw_marks(canvas, marks, r)
     axis.set(xlim=(0, right), ylim=(0, 1))
-    axis.set_xlabel("fraction of the coefficients in the budget (r/K for K × K)")
-    axis.set_ylabel("energy fraction of the r largest singular values")
+    axis.set_xlabel("fraction of the coefficients in the budget")
+    axis.set_ylabel(f"energy that {options().label('LoRA')} retains")
     text = {"transform": axis.transAxes, "fontsize": "medium", "ha": "right"}
     above = min(boundary[-1] + 0.05, 0.94)
-    axis.text(0.97, above, "LoRA retains more", color=LOOKS["LoRA"].color, **text)
-    axis.text(0.97, 0.05, "LoCA retains more", color=LOOKS["LoCA"].color, **text)
+    axis.text(
+        0.97, above, f"{options().label('LoRA')} retains more", color=looks["LoRA"].color, **text
+    )
+    axis.text(
+        0.97, 0.05, f"{options().label('LoCA')} retains more", color=looks["LoCA"].color, **text
+    )
+    canvas.caption(
+        "LoRA retains the energy of the r largest singular values; of a K × K matrix, its budget "
+        "has the fraction r/K of the coefficients."
+    )
     canvas.legend(4 if crossings is None else 2, fontsize="x-small")
     return canvas.figure
 
@@ -84,7 +93,8 @@ def _draw_spike(axis: Axes, crossings: pd.DataFrame, shape: tuple[int, int]) -> 
         axis.errorbar(x, y, np.stack([y - low, high - y]), fmt="o", color=BLACK, ms=4, capsize=2,
                       label=f"crossing with one spike, simulated, {size}")  # fmt: skip
     low_rank = [low_rank_fraction(ratio, aspect) for ratio in ratios]
-    axis.plot(fractions, low_rank, ":", color="#666666", lw=1, label="LoRA at independent entries")
+    label = f"{options().label('LoRA')} at independent entries"
+    axis.plot(fractions, low_rank, ":", color="#666666", lw=1, label=label)
 
 
 def _with_spike(strengths: Iterable[float], fractions: Iterable[float]) -> NDArray[np.float64]:
@@ -100,8 +110,11 @@ def _draw_marks(canvas: Canvas, marks: pd.DataFrame, r: int | None) -> None:
         style = {"ms": 4.5, "mew": 0, "color": color, "alpha": 0.85, "clip_on": False}
         axis = canvas.axes[0, 0]
         axis.plot(rows["coefficients"], rows["fraction"], marker, label=str(label), **style)
+    low_rank = options().label("LoRA")
     above = (marks["fraction"] > marks["coefficients"].map(coefficient_fraction)).sum()
-    canvas.headline(f"{above} of {len(marks)} matrices lie where LoRA retains more at r = {r}")
+    canvas.headline(
+        f"{above} of {len(marks)} matrices lie where {low_rank} retains more at r = {r}"
+    )
 
 
 def phase_marks(result: Analysis, r: int) -> pd.DataFrame:

@@ -136,6 +136,8 @@ def _title(kind: tuple[Any, ...], rows: pd.DataFrame) -> str:
 
 def search_looks(searches: Iterable[str]) -> dict[str, Look]:
     """The line style of each search; the main searches have the same in every figure."""
-    other_looks, colors = cycle(_OTHER_LOOKS), options().colors
+    other_looks = cycle(_OTHER_LOOKS)
     looks = {name: _LOOKS.get(name) or next(other_looks) for name in searches}
-    return {name: replace(look, color=colors.get(name, look.color)) for name, look in looks.items()}
+    return {
+        name: replace(look, color=options().color(name, look.color)) for name, look in looks.items()
+    }

@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from loca_theory.plotting.canvas import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, Canvas, styled
+from loca_theory.plotting.options import options
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,8 +59,10 @@ def draw_survival(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     columns = {"error": "relative to what is stored", "change_error": "relative to the change"}
     for axis, (column, title) in zip(canvas.axes.flat, columns.items(), strict=False):
         for name, rows in table.groupby("method", sort=False):
-            color, dashes = _METHODS.get(str(name), (GREY, "-"))
-            axis.plot(rows["steps"], rows[column], color=color, linestyle=dashes, label=str(name))
+            method = str(name)
+            color, dashes = _METHODS.get(method, (GREY, "-"))
+            style = {"color": options().color(method, color), "linestyle": dashes}
+            axis.plot(rows["steps"], rows[column], **style, label=options().label(method))
         axis.set_xscale("log")
         axis.set_ylim(0, 1.05)
         axis.set_title(title)
