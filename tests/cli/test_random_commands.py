@@ -110,6 +110,7 @@ RIGHT = {
     "--max-size": ["20000", "1_000_000"],
     "--inputs": ["inputs.txt", "inputs.safetensors"],
     "--requantise": ["4", "8"],
+    "--figsize": ["9x6", "12x8"],
 }
 BY_TYPE = {
     IntegerList: ["1", "1,2", "1..3", "1..3..2"],
