@@ -21,11 +21,12 @@ from markupsafe import Markup, escape
 from sphinx.application import Sphinx
 
 from loca_theory.claims import Claim, load_ledger
-from loca_theory.claims.claim import OTHER_MODEL, PACKAGE, PAPER, Role
+from loca_theory.claims.claim import OTHER_MODEL, PACKAGE, PAPER
 from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import Ledger, by_section
 from loca_theory.claims.page import history_in_words, older_in_words
 from loca_theory.claims.results import read_entries
+from loca_theory.claims.role import Role
 from loca_theory.claims.rules import Verdict
 
 PAGE = "ledger"

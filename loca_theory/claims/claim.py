@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import field
-from enum import StrEnum
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import Parameter, isfunction, signature
@@ -19,6 +18,7 @@ from pydantic import Field, JsonValue, StringConstraints, model_validator
 from pydantic.dataclasses import dataclass
 
 from loca_theory.claims.estimates import Measured, NotMeasuredError, Returned, Rng, Tier, observed
+from loca_theory.claims.role import Role
 from loca_theory.claims.rules import STRICT, Rule, RuleChange, Verdict
 from loca_theory.errors import LocaTheoryError, ResourceError
 
@@ -30,30 +30,6 @@ CHECKS = "loca_theory.claims.checks"
 _INPUTS = {"tier", "rng", "results"}
 
 Text = Annotated[str, StringConstraints(pattern=r"\S")]
-
-
-class Role(StrEnum):
-    """The role of a claim. Tables lead with the doubtful ones, and count each role apart."""
-
-    DOUBTFUL = "doubtful"
-    VARIANT = "variant"
-    LEMMA = "lemma"
-    COUNT = "count"
-    ERRATUM = "erratum"
-
-    @property
-    def heading(self) -> str:
-        """The claims of this role, in words."""
-        return _HEADINGS[self]
-
-
-_HEADINGS = {
-    Role.DOUBTFUL: "Statements that somebody could doubt",
-    Role.VARIANT: "Other interpretations and special cases",
-    Role.LEMMA: "Identities and bounds of proofs",
-    Role.COUNT: "Counts and comparisons of printed numbers",
-    Role.ERRATUM: "Errata",
-}
 
 
 class LedgerError(LocaTheoryError):

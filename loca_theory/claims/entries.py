@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from loca_theory.claims.claim import Claim, Role
+from loca_theory.claims.claim import Claim
 from loca_theory.claims.estimates import Estimate, Estimates, Measured
 from loca_theory.claims.observation import MEASURED, ClaimCell
+from loca_theory.claims.role import Role
 from loca_theory.claims.rules import Verdict, decide
 from loca_theory.sweeps.version import code_version
 

@@ -15,7 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from loca_theory import _arguments
-from loca_theory.claims.claim import EMPIRICAL, Claim, LedgerError, Role, Text
+from loca_theory.claims.claim import EMPIRICAL, Claim, LedgerError, Text
+from loca_theory.claims.role import Role
 from loca_theory.claims.rules import FAMILY_WISE, STRICT
 from loca_theory.errors import InvalidArgumentError
 

@@ -9,9 +9,10 @@ from itertools import product
 
 from jinja2 import Environment, PackageLoader
 
-from loca_theory.claims.claim import OTHER_MODEL, PACKAGE, PAPER, Claim, Role
+from loca_theory.claims.claim import OTHER_MODEL, PACKAGE, PAPER, Claim
 from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import Ledger, by_section
+from loca_theory.claims.role import Role
 from loca_theory.claims.rules import FAMILY_WISE, Verdict
 
 WRITTEN_BY = "Written by `loca-theory verify`"

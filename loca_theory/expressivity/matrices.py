@@ -18,7 +18,7 @@ from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.methods import Method
 from loca_theory.expressivity.methods.coordinates.coordinate_method import CoordinateMethod
 from loca_theory.expressivity.methods.method import checked_approximation
-from loca_theory.expressivity.methods.pretrained import with_weights
+from loca_theory.expressivity.methods.pretrained.weights import with_weights
 from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.transforms.dct_paths import float32_products
 from loca_theory.transforms.devices import device_memory

@@ -340,7 +340,7 @@ def test_a_killed_run_continues_with_the_adapters_that_were_finished(tmp_path, m
         return compute_adapter(cell, pairs, device)
 
     monkeypatch.setattr(extractor, "compute_adapter", recorded)
-    with pytest.raises(SweepInterruptedError):
+    with pytest.raises(SweepInterruptedError, match="are stored; run again"):
         extract(*files, "best", rank=3, runner=runner)
     monkeypatch.setattr(extractor, "compute_adapter", compute_adapter)
     expected = extract(*files, "best", rank=3, runner=Runner(jobs=1))

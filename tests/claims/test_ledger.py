@@ -12,9 +12,10 @@ import pytest
 
 import loca_theory
 from loca_theory.claims import Claim, Estimate, checks, load_ledger, verify
-from loca_theory.claims.claim import EMPIRICAL, OTHER_MODEL, PACKAGE, LedgerError, Role
+from loca_theory.claims.claim import EMPIRICAL, OTHER_MODEL, PACKAGE, LedgerError
 from loca_theory.claims.estimates import Tier
 from loca_theory.claims.ledger import by_section
+from loca_theory.claims.role import Role
 from loca_theory.claims.rules import Verdict
 from loca_theory.cli.main import group
 from loca_theory.errors import InvalidArgumentError

@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 from loca_theory.claims import Estimate, VerificationResult, load_ledger, verify
-from loca_theory.claims.claim import Role
 from loca_theory.claims.entries import Entry
 from loca_theory.claims.estimates import Measured, Tier
 from loca_theory.claims.ledger import Ledger
 from loca_theory.claims.observation import ClaimCell
 from loca_theory.claims.page import anchor, page
 from loca_theory.claims.results import VerdictsChangedError, read_entries
+from loca_theory.claims.role import Role
 from loca_theory.claims.rules import Rule, Verdict
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import Runner

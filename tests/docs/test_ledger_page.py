@@ -7,7 +7,7 @@ from html import unescape
 import pytest
 
 from loca_theory.claims import load_ledger
-from loca_theory.claims.claim import Role
+from loca_theory.claims.role import Role
 
 from .pages import extension
 

@@ -13,7 +13,7 @@ from torch import nn
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Budget, approximate, exact_error
 from loca_theory.expressivity.matrices import dense_errors, mean_retained_energies
-from loca_theory.expressivity.methods import multiplicative
+from loca_theory.expressivity.methods.pretrained import multiplicative
 
 from .dense import gaussian, projected
 

@@ -26,7 +26,7 @@ from loca_theory.expressivity.methods.coordinates.bases import ENTRIES
 from loca_theory.expressivity.methods.coordinates.coordinate_method import CoordinateMethod
 from loca_theory.expressivity.methods.coordinates.selection import Selection
 from loca_theory.expressivity.methods.engine import Engine
-from loca_theory.expressivity.methods.pretrained import UsesWeights
+from loca_theory.expressivity.methods.pretrained.weights import UsesWeights
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.spectral import has_spectral_error
 from loca_theory.increments.shuffling import shuffle

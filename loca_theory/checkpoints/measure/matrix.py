@@ -24,7 +24,7 @@ from loca_theory.checkpoints.measure.figure_data import MatrixAnalysis, eigenval
 from loca_theory.checkpoints.measure.rows import Matrix
 from loca_theory.checkpoints.measure.settings import Settings
 from loca_theory.checkpoints.model.names import kind_of, layer_of
-from loca_theory.expressivity.methods.pretrained import UsesWeights
+from loca_theory.expressivity.methods.pretrained.weights import UsesWeights
 from loca_theory.increments import calibrated_test, fit_bulk
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.increments.histogram import histogram

@@ -11,10 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from loca_theory.claims import Claim, VerificationResult
-from loca_theory.claims.claim import PACKAGE, Role
+from loca_theory.claims.claim import PACKAGE
 from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import by_section
 from loca_theory.claims.page import family_in_words, tally
+from loca_theory.claims.role import Role
 from loca_theory.claims.rules import Verdict
 from loca_theory.cli.output import console, print_note, text_width
 

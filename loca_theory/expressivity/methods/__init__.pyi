@@ -13,9 +13,9 @@ from .linear_families import BlockCirculant as BlockCirculant
 from .linear_families import LinearFamily as LinearFamily
 from .low_rank import LowRank as LowRank
 from .method import Method as Method
-from .multiplicative import Multiplicative as Multiplicative
-from .rotations import BlockRotation as BlockRotation
-from .rotations import PairRotation as PairRotation
-from .rotations import PrincipalRotation as PrincipalRotation
-from .rotations import Reflections as Reflections
-from .rotations import ScaledBlockRotation as ScaledBlockRotation
+from .pretrained.multiplicative import Multiplicative as Multiplicative
+from .pretrained.rotations import BlockRotation as BlockRotation
+from .pretrained.rotations import PairRotation as PairRotation
+from .pretrained.rotations import PrincipalRotation as PrincipalRotation
+from .pretrained.rotations import Reflections as Reflections
+from .pretrained.rotations import ScaledBlockRotation as ScaledBlockRotation

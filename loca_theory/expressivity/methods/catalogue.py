@@ -35,12 +35,6 @@ from loca_theory.expressivity.methods.fitted import (
     HadamardOfLowRank,
     ScaledRandomBases,
 )
-from loca_theory.expressivity.methods.frozen_frames import (
-    FrozenFrames,
-    MinorVectors,
-    RandomCores,
-    TrainedLeft,
-)
 from loca_theory.expressivity.methods.gradient_fits import (
     FrozenFactors,
     RepeatedNumbers,
@@ -52,14 +46,20 @@ from loca_theory.expressivity.methods.linear_families import (
 )
 from loca_theory.expressivity.methods.low_rank import ColumnNormalised, LowRank
 from loca_theory.expressivity.methods.method import Method
-from loca_theory.expressivity.methods.pretrained import HadamardOfWeights, SumWithWeights
-from loca_theory.expressivity.methods.rotations import (
+from loca_theory.expressivity.methods.pretrained.frames import (
+    FrozenFrames,
+    MinorVectors,
+    RandomCores,
+    TrainedLeft,
+)
+from loca_theory.expressivity.methods.pretrained.rotations import (
     BlockRotation,
     PairRotation,
     PrincipalRotation,
     Reflections,
     ScaledBlockRotation,
 )
+from loca_theory.expressivity.methods.pretrained.weights import HadamardOfWeights, SumWithWeights
 
 METHODS: dict[str, Method] = {
     method.name: method

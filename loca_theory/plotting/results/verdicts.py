@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from loca_theory.claims.claim import Role
+from loca_theory.claims.role import Role
 from loca_theory.plotting.canvas import GREEN, RED, SKY, Canvas, NamedPicture, styled
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from loca_theory.expressivity.methods.coordinates.coordinate_method import (
 from loca_theory.expressivity.methods.coordinates.selection import both_parts, location_energies
 from loca_theory.expressivity.methods.linear_families import LinearFamily
 from loca_theory.expressivity.methods.method import Budgets, OptionalRng
-from loca_theory.expressivity.methods.pretrained import UsesWeights
+from loca_theory.expressivity.methods.pretrained.weights import UsesWeights
 from loca_theory.expressivity.random_choices import random_indices, required
 
 if TYPE_CHECKING:

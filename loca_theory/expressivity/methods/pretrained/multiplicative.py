@@ -33,7 +33,7 @@ from numpy.random import Generator
 
 from loca_theory._types import Array
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.methods.pretrained import PretrainedFamily
+from loca_theory.expressivity.methods.pretrained.weights import PretrainedFamily
 
 if TYPE_CHECKING:
     from torch import Tensor

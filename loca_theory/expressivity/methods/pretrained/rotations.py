@@ -1,6 +1,6 @@
 """Adapters that rotate and scale the pretrained weights: OFT, BOFT, HRA, RoAd and PSOFT.
 
-See :mod:`~loca_theory.expressivity.methods.multiplicative` for what they reach.
+See :mod:`~loca_theory.expressivity.methods.pretrained.multiplicative` for what they reach.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from numpy.random import Generator
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.linear_families import divisors
-from loca_theory.expressivity.methods.multiplicative import Multiplicative, Tangent
-from loca_theory.expressivity.methods.pretrained import decomposed
+from loca_theory.expressivity.methods.pretrained.multiplicative import Multiplicative, Tangent
+from loca_theory.expressivity.methods.pretrained.weights import decomposed
 
 if TYPE_CHECKING:
     from torch import Tensor

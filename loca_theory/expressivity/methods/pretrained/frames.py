@@ -20,7 +20,7 @@ from loca_theory.expressivity.laws.first_step import (
 )
 from loca_theory.expressivity.methods.fitted import SeededFit
 from loca_theory.expressivity.methods.linear_families import IsotropicFamily
-from loca_theory.expressivity.methods.pretrained import PretrainedFamily
+from loca_theory.expressivity.methods.pretrained.weights import PretrainedFamily
 from loca_theory.expressivity.random_choices import random_factors
 
 if TYPE_CHECKING:
