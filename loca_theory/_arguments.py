@@ -40,9 +40,10 @@ def ranks(values: Any) -> tuple[int, ...]:
     except InvalidArgumentError:
         found = ()
     if not found or min(found) < 1:
-        msg = f"ranks must be positive whole numbers, not {values!r}; "
-        msg += "write for example ranks=8 or ranks=[8, 16]"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"ranks must be positive whole numbers, not {values!r}; "
+            "write for example ranks=8 or ranks=[8, 16]"
+        )
     return tuple(dict.fromkeys(found))
 
 
@@ -64,8 +65,7 @@ def path(argument: str, value: Any) -> Path:
 def instance(argument: str, value: Any, kind: type[_T]) -> _T:
     """Return the value if it has the given type."""
     if not isinstance(value, kind):
-        msg = f"{argument} must be a {kind.__name__}, not {value!r}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"{argument} must be a {kind.__name__}, not {value!r}")
     return value
 
 
@@ -74,8 +74,9 @@ def expression(argument: str, value: Any) -> None:
     try:
         re.compile("" if value is None else value)
     except (re.error, TypeError) as error:
-        msg = f"{argument} must be a regular expression, not {value!r}: {error}"
-        raise InvalidArgumentError(msg) from error
+        raise InvalidArgumentError(
+            f"{argument} must be a regular expression, not {value!r}: {error}"
+        ) from error
 
 
 def whole_number(argument: str, value: Any) -> int:
@@ -87,8 +88,7 @@ def positive_number(argument: str, value: Any) -> int:
     """Return a whole number that is at least 1 as an ``int``."""
     found = whole_number(argument, value)
     if found < 1:
-        msg = f"{argument} must be at least 1, not {found}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"{argument} must be at least 1, not {found}")
     return found
 
 
@@ -124,5 +124,4 @@ def _converted(argument: str, value: Any, convert: Callable[[Any], _T], wanted: 
     try:
         return convert(value)
     except (TypeError, ValueError):
-        msg = f"{argument} must be {wanted}, not {value!r}"
-        raise InvalidArgumentError(msg) from None
+        raise InvalidArgumentError(f"{argument} must be {wanted}, not {value!r}") from None

@@ -72,15 +72,16 @@ def named_object(what: str, kind: type[_T], given: object, way_out: str) -> tupl
         try:
             found = found()
         except Exception as error:  # a user's class may raise anything
-            msg = f"{origin}() failed ({type(error).__name__}: {error}); pass an object instead"
-            raise InvalidArgumentError(msg) from error
+            raise InvalidArgumentError(
+                f"{origin}() failed ({type(error).__name__}: {error}); pass an object instead"
+            ) from error
     if not isinstance(found, kind):
-        msg = f"{origin} is not a {what}; subclass {way_out}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"{origin} is not a {what}; subclass {way_out}")
     name = getattr(found, "name", None)
     if not (isinstance(name, str) and name and name.isprintable() and "," not in name):
-        msg = f"{origin} needs a name: a short text without commas, not {name!r}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{origin} needs a name: a short text without commas, not {name!r}"
+        )
     return found, origin
 
 
@@ -90,9 +91,10 @@ def _imported(what: str, spec: str) -> object:
         return attrgetter(attribute)(import_module(module))
     except Exception as error:
         # Importing a user's module may raise anything.
-        msg = f"cannot import the {what} {spec} ({type(error).__name__}: {error}); write "
-        msg += "module:attribute with a module that Python can import"
-        raise InvalidArgumentError(msg) from error
+        raise InvalidArgumentError(
+            f"cannot import the {what} {spec} ({type(error).__name__}: {error}); write "
+            "module:attribute with a module that Python can import"
+        ) from error
 
 
 def definition(instance: object) -> str | None:

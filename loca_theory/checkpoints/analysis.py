@@ -165,8 +165,9 @@ def analyze(
     by_cell = {(cell.tuned, cell.name): result for cell, result in (*results, *retries)}
     analyses = list(by_cell.values())
     if is_array(base) and not analyses:
-        msg = f"{skipped[0].reason}; pass a matrix with finite entries that differ"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{skipped[0].reason}; pass a matrix with finite entries that differ"
+        )
     matrices, shown = [analysis.matrix for analysis in analyses], representative(analyses)
     weights = weight_spectra(task, [analysis.matrix for analysis in shown])
     changed = {matrix.tuned for matrix in matrices}

@@ -193,13 +193,13 @@ class Claim:
         taken = signature(check).parameters if isfunction(check) else {}
         kinds = {parameter.kind for parameter in taken.values()}
         if name.startswith("_") or kinds != {Parameter.KEYWORD_ONLY}:
-            why = f"there is no check {self.check!r} in {CHECKS}"
-            raise self.error(why)
+            raise self.error(f"there is no check {self.check!r} in {CHECKS}")
         try:
             signature(check).bind(**self.arguments, **dict.fromkeys(_INPUTS & taken.keys()))
         except TypeError as error:
-            why = f"the check {self.check} does not take these arguments: {error}"
-            raise self.error(why) from error
+            raise self.error(
+                f"the check {self.check} does not take these arguments: {error}"
+            ) from error
         return check
 
     def measure(self, tier: Tier, rng: Rng, results: Path | None = None) -> Measured:
@@ -222,8 +222,7 @@ class Claim:
         except ResourceError:
             raise
         except LocaTheoryError as error:
-            why = f"the check {self.check} raised an error: {error}"
-            raise self.error(why) from error
+            raise self.error(f"the check {self.check} raised an error: {error}") from error
         except Exception as error:
             kind = type(error).__name__
             error.add_note(f"claim {self.id!r}: the check {self.check} raised {kind}")

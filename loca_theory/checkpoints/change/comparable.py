@@ -135,8 +135,7 @@ class MatchedPair:
         for title, side in self._sides.items():
             if name not in side.entries:
                 (other,) = self._sides.keys() - {title}
-                msg = f"only in the {other} checkpoint"
-                raise LeftOutError(msg, is_unpaired=True)
+                raise LeftOutError(f"only in the {other} checkpoint", is_unpaired=True)
         entries = [side.entries[name] for side in self._sides.values()]
         ties = {entry.tied_to for entry in entries}
         if len(ties) == 1 and None not in ties:
@@ -212,8 +211,9 @@ def nothing_left(
     skipped: Sequence[Skipped], what: str, way_out: str = _SELECT
 ) -> InvalidArgumentError:
     """The error for a selection of which nothing is left."""
-    msg = f"no {what} (left out: {reasons(skipped) or 'all, by their names'}); {way_out}"
-    return InvalidArgumentError(msg)
+    return InvalidArgumentError(
+        f"no {what} (left out: {reasons(skipped) or 'all, by their names'}); {way_out}"
+    )
 
 
 def _common_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], str]:

@@ -75,8 +75,9 @@ def open_pair(
         return CheckpointPair(tuned, Model.of_tensors(shapes, "a matrix"), None, chosen)
     if second is None:
         title = f"{os.fspath(first)} is" if is_path(first) else "these weights are"
-        msg = f"{title} not an adapter; pass the fine-tuned checkpoint as well"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{title} not an adapter; pass the fine-tuned checkpoint as well"
+        )
     base = tuned if first is second else open_base(first)
     for side in (tuned, base):
         _check_has_no_adapter(side)
@@ -87,10 +88,10 @@ def open_pair(
 def _check_has_no_adapter(side: Checkpoint) -> None:
     """Refuse the state dict of a model that PEFT has put adapters into."""
     if name := next((name for name in side.names if ".base_layer." in name), None):
-        msg = (
+        raise InvalidArgumentError(
             f"the state dict is of a model with an adapter in it ({name}); pass the model itself, "
+            "or merge the adapter first"
         )
-        raise InvalidArgumentError(msg + "or merge the adapter first")
 
 
 def _of_adapter(
@@ -136,8 +137,9 @@ def adapter_folder(source: Source) -> Path | None:
         return None
     if len(inside) > 1:
         names = ", ".join(path.name for path in inside)
-        msg = f"{folder} holds adapters in folders of their own ({names}); pass one of "
-        raise InvalidArgumentError(msg + "these folders")
+        raise InvalidArgumentError(
+            f"{folder} holds adapters in folders of their own ({names}); pass one of these folders"
+        )
     return inside[0]
 
 
@@ -178,8 +180,9 @@ def labels(sources: Sequence[Source]) -> list[str]:
     if len(set(parts)) < len(parts):  # two files of one folder, perhaps
         parts = [path.parts for path in paths]
     if repeated := [path for path, times in Counter(parts).items() if times > 1]:
-        msg = f"{PurePath(*repeated[0])} is given twice; give every fine-tune once"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{PurePath(*repeated[0])} is given twice; give every fine-tune once"
+        )
     ends = ([PurePath(*path[-length:]).as_posix() for path in parts] for length in count(1))
     return next(names for names in ends if len(set(names)) == len(names))
 

@@ -39,8 +39,10 @@ def check_complete(layers: Iterable[Layer]) -> None:
         owner, _, name = layer.weight.rpartition(".")
         owners.setdefault(owner, set()).add(name)
     if partial := [owner for owner, names in owners.items() if names != _PROJECTIONS.keys()]:
-        msg = f"vLLM reads LoRA of experts with all their projections only ({partial[0]} has one); "
-        raise InvalidArgumentError(msg + "adapt them all, or leave the experts out")
+        raise InvalidArgumentError(
+            f"vLLM reads LoRA of experts with all their projections only ({partial[0]} has one); "
+            "adapt them all, or leave the experts out"
+        )
 
 
 def expert_keys(

@@ -147,21 +147,26 @@ def extract(
     selection = MatrixSelection(include, exclude, max_size).of_extraction()
     pair = open_pair(base, tuned, selection, model)
     if not check and (inputs is not None or requantise is not None):
-        msg = "inputs and requantise are for the check of the adapter; pass check=True as well"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            "inputs and requantise are for the check of the adapter; pass check=True as well"
+        )
     check_requantise(requantise)
     inputs = read_inputs(inputs, base, tuned)
     if check and pair.base is not None and not pair.model.is_known:
         why = pair.model.unknown
-        msg = f"the adapter cannot be checked, because the model is not known ({why}); leave "
-        raise InvalidArgumentError(msg + "the check out, or pass the model in Python")
+        raise InvalidArgumentError(
+            f"the adapter cannot be checked, because the model is not known ({why}); leave "
+            "the check out, or pass the model in Python"
+        )
     device = resolve_device(device)
     saved = find_saved_modules(pair, patterns)
     layers, skipped = choose_layers(pair, size, saved)
     check_readable(engine, saved.entries, layers, pair.model.type)
     if check and has_one_rank and any(layer.experts > 1 for layer in layers):
-        msg = "PEFT cannot check an adapter with keys for single experts; leave the check or "
-        raise InvalidArgumentError(msg + 'serve="vllm" out')
+        raise InvalidArgumentError(
+            "PEFT cannot check an adapter with keys for single experts; leave the check or "
+            'serve="vllm" out'
+        )
     task = Task({"": pair}, device, runner, skipped)
     # Of the base model, for the adapter's configuration.
     name = describe(base).removeprefix("hub:") if is_path(base) else None

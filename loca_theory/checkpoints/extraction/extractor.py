@@ -64,8 +64,10 @@ class Extractor:
             rows = [_row(cell.layer, fit) for cell, fit in fits]
         check_any(rows, self.saved, self.task.skipped)
         if not fits:
-            msg = "no layer gets an adapter of this size that the type can store; pass a larger "
-            raise InvalidArgumentError(msg + 'allocate="..." or dtype="float32"')
+            raise InvalidArgumentError(
+                "no layer gets an adapter of this size that the type can store; pass a larger "
+                'allocate="..." or dtype="float32"'
+            )
         adapters: dict[str, Adapter] = {}
         for form in self.size.forms:
             if of_form := [(cell, fit) for cell, fit in fits if fit.form == form.key]:

@@ -52,8 +52,9 @@ def count_identical(
             find_format(name),
         )
         if pair.base is None:
-            msg = "an adapter in the place of the fine-tune has no entries to compare"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                "an adapter in the place of the fine-tune has no entries to compare"
+            )
         before, after = pair.base, pair.tuned
         matrices = [row.name for row in rows if row.format == name]
         is_held = form.dtype.itemsize == 2 and all(form.holds(before.load(m)) for m in matrices)

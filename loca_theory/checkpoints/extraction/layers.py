@@ -42,8 +42,10 @@ def check_any(left: Sequence[Any], saved: SavedModules, skipped: Sequence[Skippe
     if left:
         return
     if saved.tensors and not skipped:
-        msg = "save_modules stores every layer whole, so that none is left to adapt; match "
-        raise InvalidArgumentError(msg + "fewer modules")
+        raise InvalidArgumentError(
+            "save_modules stores every layer whole, so that none is left to adapt; match "
+            "fewer modules"
+        )
     raise nothing_left(skipped, "layer is left to extract")
 
 
@@ -55,5 +57,7 @@ def _check_shapes(layers: Sequence[Layer], pair: CheckpointPair) -> None:
         f"{name} ({by(shape)})" for name, shape in stored.items() if model.shapes.get(name) != shape
     ]
     if wrong:
-        msg = f"{model.title} has these weights in other shapes: {', '.join(wrong)}; "
-        raise InvalidArgumentError(msg + 'pass the right model=..., or exclude="..."')
+        raise InvalidArgumentError(
+            f"{model.title} has these weights in other shapes: {', '.join(wrong)}; "
+            'pass the right model=..., or exclude="..."'
+        )

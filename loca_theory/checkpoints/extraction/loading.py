@@ -33,11 +33,15 @@ def built(
             return copy.deepcopy(module).to(dtype).eval()
     settings = getattr(loaded.module, "config", None)
     if settings is None and type(module) is kind:
-        msg = f"{kind.__name__} cannot be copied, to load the adapter into the copy; leave the "
-        raise InvalidArgumentError(msg + "check out")
+        raise InvalidArgumentError(
+            f"{kind.__name__} cannot be copied, to load the adapter into the copy; leave the "
+            "check out"
+        )
     if settings is None:
-        msg = f"{kind.__name__} cannot be built from its class alone; pass it as model=..., with "
-        raise InvalidArgumentError(msg + "the weights of the base")
+        raise InvalidArgumentError(
+            f"{kind.__name__} cannot be built from its class alone; pass it as model=..., with "
+            "the weights of the base"
+        )
     rows = _other_vocabulary(loaded, tensors)
     settings = copy.deepcopy(settings)
     if rows is not None:

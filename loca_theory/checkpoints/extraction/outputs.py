@@ -97,8 +97,9 @@ def read_inputs(inputs: Any, *sources: Source) -> Any:
     if is_pickled(path) is not None:
         stored = open_file(path)
         if stored.left_out or not stored.entries:
-            msg = f"{path} must hold tensors only, by the names of the model's arguments"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"{path} must hold tensors only, by the names of the model's arguments"
+            )
         return [{name: stored.load(name) for name in stored.entries}]
     with any_error_as(InvalidArgumentError, f"{path} is neither a file of tensors nor a text"):
         texts = [text for text in path.read_text(encoding="utf-8").splitlines() if text.strip()]
@@ -114,8 +115,9 @@ def _tokenizer(sources: tuple[Source, ...]) -> Any:
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
-        msg = "texts as inputs need transformers: pip install 'loca-theory[adapters]'"
-        raise ResourceError(msg) from error
+        raise ResourceError(
+            "texts as inputs need transformers: pip install 'loca-theory[adapters]'"
+        ) from error
     reasons = []
     for folder in (resolve(source) for source in sources if is_path(source)):
         try:

@@ -112,8 +112,9 @@ class Extraction(ExtractionTotals, Result):
     def _only(self) -> Adapter:
         if len(self.adapters) > 1:
             names = " and ".join(self.adapters)
-            msg = f"there are two adapters, {names}; take one, such as adapters[...]"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"there are two adapters, {names}; take one, such as adapters[...]"
+            )
         return next(iter(self.adapters.values()))
 
     def verify(

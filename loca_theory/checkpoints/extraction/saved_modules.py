@@ -71,27 +71,29 @@ def find_saved_modules(pair: CheckpointPair, patterns: Sequence[str]) -> SavedMo
     """
     if isinstance(pair.tuned, AdapterIncrements):
         if patterns:
-            msg = "an adapter keeps the modules that it stores whole; leave save_modules out"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                "an adapter keeps the modules that it stores whole; leave save_modules out"
+            )
         return carried_modules(pair.tuned)
     model, names = pair.model, list(pair.tuned.entries)
     chosen: dict[str, None] = {}
     for pattern in patterns:
         if pattern == "":
-            msg = 'save_modules="" would match every module; name one, or leave it out'
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                'save_modules="" would match every module; name one, or leave it out'
+            )
         _arguments.expression("save_modules", pattern)
         matching = [name for name in names if re.search(pattern, name)]
         left_out = pair.tuned.left_out
         damaged = [n for n, error in left_out.items() if error.damaged and re.search(pattern, n)]
         if damaged or not matching:
             why = f"{damaged[0]} is damaged" if damaged else "no tensor's name contains a match"
-            msg = f'save_modules="{pattern}" cannot be stored: {why}'
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(f'save_modules="{pattern}" cannot be stored: {why}')
         chosen |= dict.fromkeys(name.rpartition(".")[0] for name in matching)
     if "" in chosen:
-        msg = "save_modules must not match a tensor of the model itself; choose tensors of modules"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            "save_modules must not match a tensor of the model itself; choose tensors of modules"
+        )
     chosen |= {
         other.rpartition(".")[0]: None
         for name, ties in model.ties.items()
@@ -108,8 +110,10 @@ def find_saved_modules(pair: CheckpointPair, patterns: Sequence[str]) -> SavedMo
     if parametrised := [
         name for name, entry in stored.items() if entry.is_computed and not FP8.match(entry.dtype)
     ]:
-        msg = f"save_modules would store {parametrised[0]}, and the model has the parts of its "
-        raise InvalidArgumentError(msg + "weight normalisation; match fewer modules")
+        raise InvalidArgumentError(
+            f"save_modules would store {parametrised[0]}, and the model has the parts of its "
+            "weight normalisation; match fewer modules"
+        )
     return SavedModules(tensors, tuple(entry_of(module, model.modules) for module in modules))
 
 

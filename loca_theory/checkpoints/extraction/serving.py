@@ -37,8 +37,9 @@ def check_serves(engine: str, forms: Sequence[Form], method: str) -> None:
     """Check that an engine is known, and can read adapters of these forms."""
     title = find("engine", engine, ENGINES)
     if engine != "peft" and not all(form.is_served for form in forms):
-        msg = f"{title} serves LoRA only, and method is {method}; pass method lora"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{title} serves LoRA only, and method is {method}; pass method lora"
+        )
 
 
 def check_readable(
@@ -49,8 +50,10 @@ def check_readable(
     if engine == "peft":
         return
     if saved:
-        msg = f"{title} reads no modules that are stored whole ({', '.join(saved)}); "
-        raise InvalidArgumentError(msg + "leave them out, or serve the merged fine-tune")
+        raise InvalidArgumentError(
+            f"{title} reads no modules that are stored whole ({', '.join(saved)}); "
+            "leave them out, or serve the merged fine-tune"
+        )
     has_keys = engine == "vllm" and model_type in MODEL_TYPES
     unread = [
         layer.weight

@@ -80,20 +80,23 @@ def _sides(
     The fine-tune has full weights, or is an adapter, which PEFT loads as well.
     """
     if has_adapters(tuned):
-        msg = "an adapter in memory cannot be checked; save it and pass its folder"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            "an adapter in memory cannot be checked; save it and pass its folder"
+        )
     folder, selection = adapter_folder(tuned), MatrixSelection().of_extraction()
     full = tuned if folder is None else base
     pair = open_pair(base, full, selection, model)
     loaded = pair.model
     if not loaded.is_known or pair.base is None:
-        msg = f"the model is not known ({loaded.unknown}); pass it as model=..."
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"the model is not known ({loaded.unknown}); pass it as model=..."
+        )
     first, second = pair.base, pair.tuned
     for side in (first, second) if with_outputs and folder is None else ():
         if missing := sorted(loaded.shapes.keys() - side.entries.keys()):
-            msg = f"a checkpoint has no {missing[0]}, so that outputs would be random; pass "
-            raise InvalidArgumentError(msg + "no inputs")
+            raise InvalidArgumentError(
+                f"a checkpoint has no {missing[0]}, so that outputs would be random; pass no inputs"
+            )
     start = built(loaded, base if model is None else model, first)
     if folder is not None:
         goal = with_merged_adapter(with_adapter(copy.deepcopy(start), folder))

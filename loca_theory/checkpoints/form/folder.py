@@ -76,9 +76,10 @@ def check_folder(folder: Path, method: str) -> Path:
             if not file.startswith(".") and not file.endswith(TEMPORARY_SUFFIX)
         ]
         if foreign:
-            msg = f"{inside} holds {', '.join(foreign[:3])}, which no extraction wrote: an adapter "
-            msg += "there would replace it or be loaded with it; choose a new folder"
-            raise ResourceError(msg)
+            raise ResourceError(
+                f"{inside} holds {', '.join(foreign[:3])}, which no extraction wrote: an adapter "
+                "there would replace it or be loaded with it; choose a new folder"
+            )
     return folder
 
 

@@ -53,8 +53,9 @@ class LoRA(Form):
     def check_rank(self, rank: int, layers: Sequence[Layer]) -> None:
         """Refuse a rank above the smaller side of every matrix."""
         if rank > (largest := max(map(self.largest, layers))):
-            msg = f"rank={rank} is above the smaller side of every matrix; pass at most {largest}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"rank={rank} is above the smaller side of every matrix; pass at most {largest}"
+            )
 
     def largest(self, layer: Layer) -> int:
         """The smaller side."""

@@ -48,8 +48,10 @@ class Settings:
         _arguments.expression("group", self.group)
         object.__setattr__(self, "bits", tuple(float(checked_bits(bits)) for bits in self.bits))
         if not 0 <= _arguments.real_number("epsilon", self.epsilon) < 1:
-            msg = f"epsilon must be at least 0 and below 1, not {self.epsilon}; "
-            raise InvalidArgumentError(msg + "choose a value such as epsilon=0.001")
+            raise InvalidArgumentError(
+                f"epsilon must be at least 0 and below 1, not {self.epsilon}; "
+                "choose a value such as epsilon=0.001"
+            )
         if self.subspaces is not None:
             subspaces = _arguments.positive_number("subspaces", self.subspaces)
             object.__setattr__(self, "subspaces", subspaces)

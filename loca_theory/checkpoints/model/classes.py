@@ -30,8 +30,9 @@ def class_named(config: Mapping[str, Any]) -> Any:
     try:
         import transformers
     except ImportError:
-        msg = "transformers is not installed: pip install 'loca-theory[adapters]'"
-        raise UnknownModelError(msg) from None
+        raise UnknownModelError(
+            "transformers is not installed: pip install 'loca-theory[adapters]'"
+        ) from None
     try:
         kind: Any = getattr(transformers, name, None)
     except ImportError as error:  # what this class needs is not installed
@@ -83,5 +84,6 @@ def empty_model(kind: Any, settings: Any, most_parts: int) -> torch.nn.Module:
 
 
 def _too_many(parts: str, count: int) -> UnknownModelError:
-    msg = f"config.json describes another model: {parts} {count} is too many for the stored tensors"
-    return UnknownModelError(msg)
+    return UnknownModelError(
+        f"config.json describes another model: {parts} {count} is too many for the stored tensors"
+    )

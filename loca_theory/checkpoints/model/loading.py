@@ -100,9 +100,10 @@ def _view(source: Checkpoint, model: Model, side: str, other: View) -> View:
             view = View(source, model, renamed, prefix=match.prefix)
             fraction = _fraction(view)
     if fraction < _LEAST and source.entries:
-        msg = f"{model.title} is not the model of the {side} checkpoint: it has only "
-        msg += f"{fraction:.0%} of the tensors by name and shape"
-        raise UnknownModelError(msg)
+        raise UnknownModelError(
+            f"{model.title} is not the model of the {side} checkpoint: it has only "
+            f"{fraction:.0%} of the tensors by name and shape"
+        )
     return view
 
 
@@ -139,8 +140,9 @@ def _in_skeleton(tuned: Checkpoint, base: Checkpoint, why: str) -> tuple[View, V
     stored = {name: entry.shape for name, entry in base.entries.items()}
     match = _match(tuned, base, dict.fromkeys(base.left_out, ()) | stored)
     if not match.partners:
-        msg = "the two checkpoints have no tensor name in common; pass two of the same model"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            "the two checkpoints have no tensor name in common; pass two of the same model"
+        )
     renamed = {name: max(name, match.partners.get(name, ""), key=len) for name in tuned.names}
     of_base = {partner: renamed[name] for name, partner in match.partners.items()}
     of_base = {name: of_base.get(name, name) for name in base.names}

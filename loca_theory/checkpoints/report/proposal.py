@@ -67,8 +67,9 @@ def proposed_config(
     The arguments are those of ``Analysis.config``.
     """
     if len(analysis.tuned) > 1:
-        msg = "several fine-tunes need not have the same best adapter; analyse one of them"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            "several fine-tunes need not have the same best adapter; analyse one of them"
+        )
     key = None if method is None else known_name(method)
     if key is not None and key not in TYPES:
         raise unknown_name("method", method, TYPES)
@@ -107,8 +108,9 @@ def _uniform(
     of_methods = errors.get(rank, {})
     possible = [key for key, layers in fitting.items() if layers and key in of_methods]
     if not possible:
-        msg = "no analysed layer can have this adapter at this budget; choose another method or "
-        raise InvalidArgumentError(msg + "rank")
+        raise InvalidArgumentError(
+            "no analysed layer can have this adapter at this budget; choose another method or rank"
+        )
     best = min(possible, key=lambda key: of_methods[key].error)
     # LoCA and FourierFT take one number for all modules: the budget of the smallest module.
     p, q = min((matrix.shape for matrix in fitting[best]), key=sum)
@@ -125,8 +127,9 @@ def _allocated(
         if method in {None, row.method}:
             retained[row.method] += row.energy * row.retained
     if not retained:
-        msg = "the total is not split by this method; choose another method, or a rank"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            "the total is not split by this method; choose another method, or a rank"
+        )
     best = max(retained, key=lambda key: retained[key])
     modules = {matrix.name: matrix.module for matrix in matrices}
     sizes = {row.name: row.size for row in allocation if row.method == best and row.size}

@@ -22,8 +22,10 @@ def accounting_of(accounting: Accounting | str | None, total: TotalSize | None) 
     if total is None or total.in_bytes:
         return chosen or Accounting.PAPER
     if chosen not in (None, Accounting.TRAINABLE):
-        msg = f'allocate splits {total}, which accounting="{chosen}" would count otherwise; leave '
-        raise InvalidArgumentError(msg + 'accounting="..." out, or pass a total in bytes')
+        raise InvalidArgumentError(
+            f'allocate splits {total}, which accounting="{chosen}" would count otherwise; leave '
+            'accounting="..." out, or pass a total in bytes'
+        )
     return Accounting.TRAINABLE
 
 
@@ -31,11 +33,14 @@ def check_total(layers: Iterable[Layer], total: TotalSize) -> None:
     """Refuse a total that pays for nothing, or that no layer can share, before the analysis."""
     adapted = [layer for layer in layers if any(not form.obstacle(layer) for form in SPLIT)]
     if not adapted:
-        msg = "allocate splits a total among layers that can have an adapter, and there is none to "
-        raise InvalidArgumentError(msg + 'analyse; leave allocate="..." out')
+        raise InvalidArgumentError(
+            "allocate splits a total among layers that can have an adapter, and there is none to "
+            'analyse; leave allocate="..." out'
+        )
     if total.size < (cost := sum(LOCA.costs(adapted[0], total.number_bytes("float32")))):
-        msg = f"allocate={total} is too small: one coefficient costs {cost}; pass more"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"allocate={total} is too small: one coefficient costs {cost}; pass more"
+        )
 
 
 def allocated_matrices(

@@ -57,9 +57,10 @@ class TotalSize:
             size = float(match[1]) * base ** _POWERS[match[2].lower()]
         # 1Mi without a B and 1iB without a prefix are units of nothing.
         if not match or (match[3] and not (match[2] and match[4])) or not size.is_integer():
-            msg = f"{value!r} is not a size of an adapter; write numbers, such as 200000 or 200k, "
-            msg += "or bytes, such as 500kB, 4MB or 1MiB"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"{value!r} is not a size of an adapter; write numbers, such as 200000 or 200k, "
+                "or bytes, such as 500kB, 4MB or 1MiB"
+            )
         return cls(int(size), in_bytes=bool(match[4]))
 
     def number_bytes(self, dtype: str) -> int | None:
@@ -98,37 +99,47 @@ class AdapterSize:
         self._check_limits()
         fraction = 1.0 if self.energy is None else _arguments.real_number("energy", self.energy)
         if not 0 < fraction <= 1:
-            msg = f"the fraction of the energy must be above 0 and at most 1, not {fraction}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"the fraction of the energy must be above 0 and at most 1, not {fraction}"
+            )
 
     def _check_one_size(self) -> None:
         has_components = all(form.size_name == "components" for form in self.forms)
         if self.components is not None and not has_components:
-            msg = "components is for LoCA only; give the size of another adapter as a rank, such "
-            raise InvalidArgumentError(msg + "as rank=8")
+            raise InvalidArgumentError(
+                "components is for LoCA only; give the size of another adapter as a rank, such "
+                "as rank=8"
+            )
         for form in self.forms:
             if form.one_size and self.rank is None:
-                msg = f"{form.one_size}; pass a rank, such as rank=8, and no other size"
-                raise InvalidArgumentError(msg)
+                raise InvalidArgumentError(
+                    f"{form.one_size}; pass a rank, such as rank=8, and no other size"
+                )
         sizes = (self.rank, self.components, self.allocate, self.energy)
         if sum(size is not None for size in sizes) != 1:
             either = "rank=8, components=1000" if has_components else "rank=8"
-            msg = "the adapter needs exactly one size; pass one of "
-            msg += f'{either}, allocate="4MB" or energy=0.9'
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                "the adapter needs exactly one size; pass one of "
+                f'{either}, allocate="4MB" or energy=0.9'
+            )
 
     def _check_limits(self) -> None:
         if self.floor < 0 or (self.cap is not None and self.floor > self.cap):
-            msg = f"floor must be at least 0 and at most cap, not {self.floor}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"floor must be at least 0 and at most cap, not {self.floor}"
+            )
         if not self.floor and self.cap is None:
             return
         if not self.is_split:
-            msg = "floor and cap limit the sizes of a split; pass "
-            raise InvalidArgumentError(msg + 'allocate="4MB" or energy=0.9 as well')
+            raise InvalidArgumentError(
+                "floor and cap limit the sizes of a split; pass "
+                'allocate="4MB" or energy=0.9 as well'
+            )
         if len(self.forms) > 1:
-            msg = "floor and cap count ranks or coefficients, which method best mixes; choose one "
-            raise InvalidArgumentError(msg + "method")
+            raise InvalidArgumentError(
+                "floor and cap count ranks or coefficients, which method best mixes; choose one "
+                "method"
+            )
 
     @property
     def is_split(self) -> bool:

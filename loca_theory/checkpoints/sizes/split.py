@@ -193,9 +193,10 @@ def allocate(
         goal = (energy or 0.0) * whole - _ROUNDING * whole
         choice = _Problem(candidates, energy=goal).solve()
         if _retained(choice) < goal:
-            msg = f"no sizes retain {energy} of the energy: the largest retain "
-            msg += f"{_retained(choice) / whole:.6g}; ask for less, or leave out the cap"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(
+                f"no sizes retain {energy} of the energy: the largest retain "
+                f"{_retained(choice) / whole:.6g}; ask for less, or leave out the cap"
+            )
         total = _cost(choice)
     else:
         _check_total(candidates, total)
@@ -217,8 +218,9 @@ def _check_total(candidates: Sequence[Sequence[EnergyProfile]], total: int) -> N
     cost = cost or min(profile.cost_of(1) for profiles in candidates for profile in profiles)
     if total < cost:
         text = f"{floor} of every matrix costs" if floor else "a single unit costs"
-        msg = f"a total of {total} is too small: {text} {cost}; pass a total of at least {cost}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"a total of {total} is too small: {text} {cost}; pass a total of at least {cost}"
+        )
 
 
 def _uniform(profiles: Sequence[EnergyProfile], total: float) -> _Choice:

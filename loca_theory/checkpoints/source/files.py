@@ -88,8 +88,9 @@ class TorchFile(Checkpoint):
         try:
             return self._tensors.load(name, expert)
         except LookupError as error:
-            msg = f"{name} has changed in {self.path} since it was opened; start again"
-            raise DamagedError(msg) from error
+            raise DamagedError(
+                f"{name} has changed in {self.path} since it was opened; start again"
+            ) from error
 
 
 @dataclass
@@ -172,9 +173,10 @@ def _load_pickled(path: Path) -> dict[str, torch.Tensor]:
                 # Formats before PyTorch 1.6 cannot be mapped, and some file systems do not map.
                 content = load()
         except pickle.UnpicklingError as error:
-            msg = f"{path} was refused: it holds Python objects that would run code when loaded, "
-            msg += "or is damaged; if you trust it, save its tensors as .safetensors"
-            raise DamagedError(msg) from error
+            raise DamagedError(
+                f"{path} was refused: it holds Python objects that would run code when loaded, "
+                "or is damaged; if you trust it, save its tensors as .safetensors"
+            ) from error
         dictionaries = _state_dicts(content, iter(range(_MOST)))
     if not dictionaries:
         raise DamagedError(f"{path} holds no dictionary of tensors")

@@ -92,9 +92,10 @@ def tensors_in_memory(source: Any) -> TensorsCheckpoint:
     elif is_array(source):
         source = {_ALONE: _matrix(source)}
     if not isinstance(source, Mapping):
-        msg = "a checkpoint must be a path, a state dict, a module or a matrix, not a "
-        msg += f"{type(source).__name__}; convert a matrix with numpy.asarray"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            "a checkpoint must be a path, a state dict, a module or a matrix, not a "
+            f"{type(source).__name__}; convert a matrix with numpy.asarray"
+        )
     tensors: dict[str, torch.Tensor] = {}
     left_out: dict[str, LeftOutError] = {}
     for name, value in source.items():
@@ -106,18 +107,21 @@ def tensors_in_memory(source: Any) -> TensorsCheckpoint:
         except InvalidArgumentError:
             left_out[str(name)] = LeftOutError("not a tensor", type(value).__name__)
     if not tensors:
-        msg = "the state dict holds no tensor; pass what model.state_dict() returns"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            "the state dict holds no tensor; pass what model.state_dict() returns"
+        )
     if all(tensor.is_meta for tensor in tensors.values()):
-        msg = "the weights are on the meta device and have no values; load them first"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            "the weights are on the meta device and have no values; load them first"
+        )
     return TensorsCheckpoint(tensors, left_out=left_out, module=module)
 
 
 def _matrix(array: TensorLike) -> torch.Tensor:
     if array.ndim != 2 or min(array.shape) < 2:
-        msg = f"the array has shape {tuple(array.shape)}; pass a matrix of at least two rows and "
-        msg += "columns, such as the weight of one layer"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"the array has shape {tuple(array.shape)}; pass a matrix of at least two rows and "
+            "columns, such as the weight of one layer"
+        )
     wide, tensor = usable(array, "the array"), as_tensor(array, "the array")
     return tensor if tensor.is_floating_point() else wide

@@ -77,8 +77,10 @@ def open_checkpoint(source: Source) -> Checkpoint:
     if path.name.endswith(_INDEX):
         checkpoint: Checkpoint = _sharded(path)
     elif is_pickled(path) is None:
-        msg = f"{path} is neither a .safetensors nor a PyTorch file ({', '.join(PICKLES)}); save "
-        raise InvalidArgumentError(msg + "its tensors as .safetensors")
+        raise InvalidArgumentError(
+            f"{path} is neither a .safetensors nor a PyTorch file ({', '.join(PICKLES)}); save "
+            "its tensors as .safetensors"
+        )
     else:
         _check_is_whole(path)
         checkpoint = open_file(path)
@@ -106,8 +108,10 @@ def _main_file(folder: Path) -> Path:
     patterns = [folder.glob(f"*.safetensors{_INDEX}"), folder.glob("*.safetensors")]
     candidates = next((files for files in (usual[:1], *map(list, patterns)) if files), [])
     if len(candidates) != 1:
-        msg = f"{folder} holds no {SAFETENSORS}, no {TORCH} and not exactly one other index or "
-        raise InvalidArgumentError(msg + ".safetensors file; pass the file itself")
+        raise InvalidArgumentError(
+            f"{folder} holds no {SAFETENSORS}, no {TORCH} and not exactly one other index or "
+            ".safetensors file; pass the file itself"
+        )
     return candidates[0]
 
 
@@ -115,8 +119,10 @@ def _check_is_whole(path: Path) -> None:
     """Refuse one of several shards, which would pass for the whole model."""
     shards = _SHARD.search(path.name)
     if shards and int(shards[1]) > 1:
-        msg = f"{path} is one of {int(shards[1])} shards; fetch all and their {_INDEX}, and pass "
-        raise InvalidArgumentError(msg + "the folder")
+        raise InvalidArgumentError(
+            f"{path} is one of {int(shards[1])} shards; fetch all and their {_INDEX}, and pass "
+            "the folder"
+        )
 
 
 def resolve(source: str | os.PathLike[str]) -> Path:
@@ -130,8 +136,7 @@ def resolve(source: str | os.PathLike[str]) -> Path:
 def _sharded(index: Path) -> Shards:
     shards = read_json(index).get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(file, str) for file in shards.values()):
-        msg = f'{index} has no "weight_map" from names to files'
-        raise DamagedError(msg)
+        raise DamagedError(f'{index} has no "weight_map" from names to files')
     with any_error_as(DamagedError, f"{index} has a name that is no text", "; rename the tensor"):
         "".join(shards).encode()
     names_in: dict[Path, list[str]] = {}
@@ -146,13 +151,15 @@ def download(name: str) -> Path:
     """Fetch the weights of ``org/name[@revision]`` (safetensors only) into the hub's own cache."""
     repository, _, revision = name.partition("@")
     if "/" not in repository or not HUB_NAME.fullmatch(repository):
-        msg = f"hub:{name} does not name a repository; write hub:org/name or hub:org/name@revision"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"hub:{name} does not name a repository; write hub:org/name or hub:org/name@revision"
+        )
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
-        msg = "reading from the hub needs huggingface_hub: pip install 'loca-theory[hub]'"
-        raise ResourceError(msg) from error
+        raise ResourceError(
+            "reading from the hub needs huggingface_hub: pip install 'loca-theory[hub]'"
+        ) from error
     way_out = "; download it yourself and pass its folder"
     with any_error_as(ResourceError, f"hub:{name} cannot be fetched", way_out):
         return Path(snapshot_download(repository, revision=revision or None, allow_patterns=_FILES))

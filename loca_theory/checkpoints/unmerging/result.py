@@ -185,11 +185,14 @@ class Unmerged(Result):
             InvalidArgumentError: no adapter was found, or two; then take one of ``adapters``.
         """
         if not self.adapters:
-            msg = f"there is no adapter: {self.verdict}"
-            raise InvalidArgumentError(msg + " extract makes one that is not exact")
+            raise InvalidArgumentError(
+                f"there is no adapter: {self.verdict} extract makes one that is not exact"
+            )
         if len(self.adapters) > 1:
-            msg = f"there are two adapters, {' and '.join(self.adapters)}; take one, such as "
-            raise InvalidArgumentError(msg + "adapters[...]")
+            raise InvalidArgumentError(
+                f"there are two adapters, {' and '.join(self.adapters)}; take one, such as "
+                "adapters[...]"
+            )
         return dict(next(iter(self.adapters.values())).tensors)
 
 

@@ -74,8 +74,10 @@ def unmerge(
     """
     find("dtype", dtype, DTYPES)
     if stored_adapter(merged) is not None:
-        msg = "merged is an adapter, not a checkpoint that one was merged into; "
-        raise InvalidArgumentError(msg + "extract resizes adapters")
+        raise InvalidArgumentError(
+            "merged is an adapter, not a checkpoint that one was merged into; "
+            "extract resizes adapters"
+        )
     selection = MatrixSelection(include, exclude, max_size).of_extraction()
     pair, device = open_pair(base, merged, selection, model), resolve_device(device)
     skipped, layers = list(pair.skipped), list[Layer]()

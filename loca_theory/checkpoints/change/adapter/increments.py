@@ -230,6 +230,7 @@ class AdapterIncrements(Checkpoint):
     def _weight(self, name: str) -> torch.Tensor:
         weight = self.base.load(name)
         if not weight.is_floating_point():
-            msg = f"the base stores {name} as {weight.dtype}: quantised, or not a weight"
-            raise DamagedError(msg)
+            raise DamagedError(
+                f"the base stores {name} as {weight.dtype}: quantised, or not a weight"
+            )
         return weight

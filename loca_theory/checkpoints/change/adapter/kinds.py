@@ -90,8 +90,9 @@ def without_base(config: Mapping[str, Any], title: str) -> InvalidArgumentError:
     kind = " with ".join([config["peft_type"], *_options(config)[:1]])
     named = config.get("base_model_name_or_path")
     base = f"base {named}" if isinstance(named, str) and named else "base"
-    msg = f"{title} is an adapter of type {kind}: {how}; pass the {base} as well: BASE ADAPTER"
-    return InvalidArgumentError(msg)
+    return InvalidArgumentError(
+        f"{title} is an adapter of type {kind}: {how}; pass the {base} as well: BASE ADAPTER"
+    )
 
 
 def initialisation(config: Mapping[str, Any]) -> str:

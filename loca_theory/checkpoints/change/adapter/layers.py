@@ -144,10 +144,12 @@ class AnotherModelError(InvalidArgumentError):
 def of_another_model(name: str, shape: tuple[int, ...] | None) -> AnotherModelError:
     """The error for a base that lacks a weight which the adapter changes."""
     size = "" if shape is None else f" of shape {by(shape)}"
-    msg = f"the base has no weight {name}{size}, which the adapter changes; "
-    msg += "if it has another name or parts in the file, save the loaded model again with "
-    msg += "save_original_format=False; otherwise "
-    return AnotherModelError(msg + "pass the base that the adapter was trained on")
+    return AnotherModelError(
+        f"the base has no weight {name}{size}, which the adapter changes; "
+        "if it has another name or parts in the file, save the loaded model again with "
+        "save_original_format=False; otherwise "
+        "pass the base that the adapter was trained on"
+    )
 
 
 def is_whole(name: str) -> bool:

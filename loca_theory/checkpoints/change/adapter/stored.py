@@ -43,8 +43,9 @@ def adapter_in_folder(folder: Path) -> StoredAdapter:
     config = read_json(folder / ADAPTER_CONFIG)
     path = next((file for file in map(folder.joinpath, FILES) if file.is_file()), None)
     if path is None:
-        msg = f"{folder} holds an {ADAPTER_CONFIG} and no {FILES[0]}; fetch it as well"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(
+            f"{folder} holds an {ADAPTER_CONFIG} and no {FILES[0]}; fetch it as well"
+        )
     return StoredAdapter(str(folder), config, open_file(path))
 
 
@@ -63,8 +64,10 @@ def adapter_in_memory(model: torch.nn.Module) -> StoredAdapter:
     active = {name for layer in layers for name in layer.active_adapters if name in configs}
     names = sorted(active or configs)
     if len(names) != 1:
-        msg = f"the model has several active adapters ({', '.join(names)}): merge them first, and "
-        raise InvalidArgumentError(msg + "pass what model.merge_and_unload() returns")
+        raise InvalidArgumentError(
+            f"the model has several active adapters ({', '.join(names)}): merge them first, and "
+            "pass what model.merge_and_unload() returns"
+        )
     with any_error_as(InvalidArgumentError, "PEFT cannot read the adapter of the model"):
         tensors = get_peft_model_state_dict(
             model, adapter_name=names[0], unwrap_compiled=True, save_embedding_layers=False
@@ -91,8 +94,10 @@ def base_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     wrappers = {name: layer for name, layer in inside.named_modules() if isinstance(layer, kinds)}
     is_merged = any(getattr(wrapper, "merged", False) for wrapper in wrappers.values())
     if is_merged or any(changes_base(config.to_dict()) for config in configs.values()):
-        msg = "an adapter has changed the weights of the base in memory; pass the base as it was "
-        raise InvalidArgumentError(msg + "before, such as its folder")
+        raise InvalidArgumentError(
+            "an adapter has changed the weights of the base in memory; pass the base as it was "
+            "before, such as its folder"
+        )
     weights: dict[str, torch.Tensor] = {}
     for name, tensor in inside.state_dict().items():
         parts = name.split(".")

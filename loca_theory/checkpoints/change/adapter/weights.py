@@ -228,17 +228,20 @@ class AdaptedWeights:
             raise of_another_model(name, shape)
         targeted = targeted_parameters(self.modules[raw], self.config)
         if not rank and sum(self._fits_parameter(other, raw) for other in targeted) > 1:
-            msg = "one of several parameters of this shape in a module, and the file does not "
-            msg += "tell which; merge the adapter and analyse the merged checkpoint"
-            raise LeftOutError(msg)
+            raise LeftOutError(
+                "one of several parameters of this shape in a module, and the file does not "
+                "tell which; merge the adapter and analyse the merged checkpoint"
+            )
         experts = entry.shape[0] if rank and len(entry.shape) == 3 else None
         self._check_rank(rank, name, experts)
         partner = self.match.partners[name]
         turned = experts is not None and shape != entry.shape[1:]
         if experts is not None and shape == shape[::-1]:
             if self.model is None or not self.model.is_known:
-                msg = "square weights of experts, of which only their model tells how it stores "
-                raise LeftOutError(msg + "them; put its config.json beside the base")
+                raise LeftOutError(
+                    "square weights of experts, of which only their model tells how it stores "
+                    "them; put its config.json beside the base"
+                )
             turned = self.model.is_transposed(partner)
         keys = self.layers[raw]
         return AdaptedLayer(partner, name, keys, entry.shape, turned, experts, is_parameter=True)

@@ -179,8 +179,10 @@ class WrappedLayers:
             largest = max((math.prod(entry.shape) for entry in entries.values()), default=0)
             rank = passed.get("r")
             if not isinstance(rank, int) or not 0 < rank <= largest:
-                msg = f"the configuration has r={rank!r}, and its tensors have at most {largest} "
-                raise DamagedError(msg + "entries")
+                raise DamagedError(
+                    f"the configuration has r={rank!r}, and its tensors have at most {largest} "
+                    "entries"
+                )
         return peft_package().PeftConfig.from_peft_type(**passed)
 
     def _pruned(self, module: str) -> dict[str, Any]:
@@ -226,8 +228,9 @@ def _add(model: nn.Module, name: str, layer: nn.Module) -> None:
 def _check_agreement(layer: Any, unexpected: Sequence[str]) -> None:
     """Refuse a file that does not hold what the configuration asks for, and nothing else."""
     if missing := [name for name, tensor in layer.named_parameters() if tensor.is_meta]:
-        msg = f"the file lacks {missing[0].removesuffix('.default')}, which its configuration needs"
-        raise DamagedError(msg)
+        raise DamagedError(
+            f"the file lacks {missing[0].removesuffix('.default')}, which its configuration needs"
+        )
     if unexpected:
         name = unexpected[0].replace(".default", "")
         raise DamagedError(f"the file holds {name}, which its configuration does not have")
