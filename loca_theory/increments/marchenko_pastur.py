@@ -102,7 +102,7 @@ class MarchenkoPastur:
         """
         tail = np.asarray(probability, dtype=np.float64)
         if np.any(~((tail >= 0) & (tail <= 1))):
-            raise InvalidArgumentError("probability must be between 0 and 1")
+            raise InvalidArgumentError(f"probability must be between 0 and 1, not {probability}")
         theta = angle_at_fraction(np.minimum(tail / (1 - self.atom), 1.0), self._aspect)
         x = self._scale * (1 + self._aspect + 2 * np.sqrt(self._aspect) * np.cos(theta))
         x = np.maximum(x, self.support[0])

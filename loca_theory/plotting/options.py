@@ -154,7 +154,7 @@ def drawn_with(chosen: Options) -> Iterator[None]:
 
 
 class _PlainNumbers(LogFormatter):
-    """Numbers such as 0.5 in the place of 5e-01."""
+    """Numbers such as 0.5 instead of 5e-01."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
         """The text of a tick; "" for one that is not labelled."""

@@ -26,7 +26,7 @@ class ParamWrapper(LoCALayer):
     the whole stack retain as much as B / experts components of each expert. One component changes
     all experts.
 
-    The module runs with W + ΔW in the place of the parameter. The sum is rounded to the dtype of W,
+    The module runs with W + ΔW instead of the parameter. The sum is rounded to the dtype of W,
     so in half precision a ΔW far below W is lost. A further parameter of the same module has a
     wrapper around this one. PEFT recognises the class by its name.
 
@@ -72,7 +72,7 @@ class ParamWrapper(LoCALayer):
         return weight.device, weight.dtype
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module with W + ΔW, the sum over the active adapters, in the place of W."""
+        """Run the module with W + ΔW, the sum over the active adapters, instead of W."""
         active = self._in_use()
         if not active:
             return self.base_layer(*args, **kwargs)

@@ -53,7 +53,7 @@ def count_identical(
         )
         if pair.base is None:
             raise InvalidArgumentError(
-                "an adapter in the place of the fine-tune has no entries to compare"
+                "an adapter has no entries to compare; pass the merged model as the fine-tune"
             )
         before, after = pair.base, pair.tuned
         matrices = [row.name for row in rows if row.format == name]

@@ -102,7 +102,7 @@ class Model:
 
     @cached_property
     def shapes(self) -> dict[str, Shape]:
-        """Shape of each of its tensors, with a parametrised weight in the place of its parts."""
+        """Shape of each of its tensors, with a parametrised weight instead of its parts."""
         if not self.is_known:
             return dict(self.stored)
         shapes = {

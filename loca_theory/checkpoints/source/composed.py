@@ -32,7 +32,7 @@ _PARAMETRISED = "parametrised; remove the parametrisation, save the model and pa
 
 @dataclass
 class ComposedCheckpoint(Checkpoint):
-    """A checkpoint with each weight in the place of its parts.
+    """A checkpoint with each weight instead of its parts.
 
     Weights that cannot be computed from their parts are left out with the reason.
 

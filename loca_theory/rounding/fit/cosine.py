@@ -1,6 +1,6 @@
 r"""The increment of N cosine components that lies nearest to the cells of all entries.
 
-As :mod:`~loca_theory.rounding.fit.low_rank`, with ΔW = Cᵀ S D and N coefficients in the place of
+As :mod:`~loca_theory.rounding.fit.low_rank`, with ΔW = Cᵀ S D and N coefficients instead of
 the rank. Their locations are searched by turns with their values: the N largest coefficients of
 c + DCT(gap)/f are the next locations, where the gap leads from the entries to their cells, and f is
 the fraction of entries outside. The transform is orthonormal, so that this is a step of projected

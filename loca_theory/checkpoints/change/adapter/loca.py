@@ -28,7 +28,7 @@ def loca_shape(keys: Mapping[str, str], source: Checkpoint) -> tuple[int, int]:
     needed = {_COEFFICIENTS, _INDICES, _SHAPE}
     if wrong := [name for name in sorted(needed ^ keys.keys()) if not name.startswith(_SEARCH)]:
         does = "lacks" if wrong[0] in needed else "should not hold"
-        raise LeftOutError(f"the file {does} {wrong[0]}, by its configuration", damaged=True)
+        raise LeftOutError(f"by its configuration, the file {does} {wrong[0]}", damaged=True)
     for name in needed:
         source.entry(keys[name])
     sides = source.load(keys[_SHAPE]).double().flatten()

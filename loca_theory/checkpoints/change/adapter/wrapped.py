@@ -209,7 +209,7 @@ def _copied(model: Any, name: str, weight: torch.Tensor) -> Any:
 
 
 def _replaced(module: nn.Module, **modules: nn.Module) -> nn.Module:
-    """A module with other modules in the place of some of its own."""
+    """A module some of whose modules are replaced."""
     copied = copy.copy(module)
     copied._modules = {**module._modules, **modules}
     return copied
