@@ -39,9 +39,20 @@ nb_execution_mode = "off"
 
 # --- Reference ----------------------------------------------------------------------------------
 
-PACKAGES = ("transforms", "sweeps", "increments", "locations", "expressivity", "adapters",
-            "rounding", "dependence", "convergence", "checkpoints", "claims",
-            "plotting")  # fmt: skip
+PACKAGES = (
+    "transforms",
+    "sweeps",
+    "increments",
+    "locations",
+    "expressivity",
+    "adapters",
+    "rounding",
+    "dependence",
+    "convergence",
+    "checkpoints",
+    "claims",
+    "plotting",
+)
 for _name in PACKAGES:
     # autodoc documents the names in dir(), which lacks names that a package imports on first use.
     _package = import_module(f"loca_theory.{_name}")

@@ -19,11 +19,17 @@ except ImportError as error:
 STEPS = 30
 torch.manual_seed(0)
 unet = UNet2DConditionModel(  # or .from_pretrained(..., subfolder="unet")
-    sample_size=8, in_channels=4, out_channels=4, block_out_channels=(32, 64),
-    layers_per_block=1, norm_num_groups=8, cross_attention_dim=32, attention_head_dim=8,
+    sample_size=8,
+    in_channels=4,
+    out_channels=4,
+    block_out_channels=(32, 64),
+    layers_per_block=1,
+    norm_num_groups=8,
+    cross_attention_dim=32,
+    attention_head_dim=8,
     down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
     up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
-)  # fmt: skip
+)
 scheduler = DDPMScheduler()
 latents, text = torch.randn(4, 4, 8, 8), torch.randn(4, 6, 32)  # of your images and captions
 

@@ -34,10 +34,15 @@ torch.manual_seed(0)
 model = SentenceTransformer(str(get_model_path()), device="cpu")  # or a name on the hub
 model.add_adapter(LoCAConfig(n_frequency=1000))
 arguments = SentenceTransformerTrainingArguments(
-    output_dir=mkdtemp(), max_steps=STEPS, per_device_train_batch_size=10, learning_rate=3e-2,
-    logging_steps=2, report_to="none", disable_tqdm=True,
+    output_dir=mkdtemp(),
+    max_steps=STEPS,
+    per_device_train_batch_size=10,
+    learning_rate=3e-2,
+    logging_steps=2,
+    report_to="none",
+    disable_tqdm=True,
     use_cpu=not torch.cuda.is_available(),
-)  # fmt: skip
+)
 loss = MultipleNegativesRankingLoss(model)
 trainer = SentenceTransformerTrainer(model, arguments, train_dataset=pairs, loss=loss)
 trainer.train()

@@ -33,19 +33,35 @@ tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", e
 torch.manual_seed(0)
 model = LlamaForCausalLM(  # or AutoModelForCausalLM.from_pretrained(...)
     LlamaConfig(
-        vocab_size=len(vocabulary), hidden_size=64, intermediate_size=128, num_hidden_layers=2,
-        num_attention_heads=4, pad_token_id=0, bos_token_id=1, eos_token_id=1,
+        vocab_size=len(vocabulary),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=1,
     )
-)  # fmt: skip
+)
 arguments = SFTConfig(
-    output_dir=mkdtemp(), max_steps=STEPS, per_device_train_batch_size=25, learning_rate=2e-2,
-    logging_steps=5, report_to="none", disable_tqdm=True, bf16=False,
-    gradient_checkpointing=False, use_cpu=not torch.cuda.is_available(),
-)  # fmt: skip
+    output_dir=mkdtemp(),
+    max_steps=STEPS,
+    per_device_train_batch_size=25,
+    learning_rate=2e-2,
+    logging_steps=5,
+    report_to="none",
+    disable_tqdm=True,
+    bf16=False,
+    gradient_checkpointing=False,
+    use_cpu=not torch.cuda.is_available(),
+)
 trainer = SFTTrainer(
-    model, arguments, train_dataset=Dataset.from_list(rows), processing_class=tokenizer,
+    model,
+    arguments,
+    train_dataset=Dataset.from_list(rows),
+    processing_class=tokenizer,
     peft_config=LoCAConfig(n_frequency=500, target_modules="all-linear"),
-)  # fmt: skip
+)
 trainer.train()
 losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 print(f"loss: {losses[0]:.4f} at first, {losses[-1]:.4f} at last")

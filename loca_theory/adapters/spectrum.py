@@ -170,9 +170,18 @@ class CosineSpectrum(SearchState):
                 device=x.device,
             )
         y = increment_linear(
-            x.to(dtype), weight, bias, a, locations, self.indices, self.pattern(),
-            rows=self._size[0], scaling=self.scaling, rule=self.rule, implementation=implementation,
-        )  # fmt: skip
+            x.to(dtype),
+            weight,
+            bias,
+            a,
+            locations,
+            self.indices,
+            self.pattern(),
+            rows=self._size[0],
+            scaling=self.scaling,
+            rule=self.rule,
+            implementation=implementation,
+        )
         if self.records(y):
             y = self.search.record(x, y)
         return y.to(of_output)

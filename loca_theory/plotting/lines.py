@@ -197,9 +197,17 @@ def _label_ends(axis: Axes, lines: Iterable[Line2D], width: float, height: float
     heights = [line_height * (1 + text.count("\n")) for text in texts]
     positions = label_heights(axis, ends, heights)
     for group, text, position in zip(groups, texts, positions, strict=True):
-        axis.annotate(text, (1.0, position), xycoords="axes fraction", xytext=(4, 0),
-                      textcoords="offset points", va="center", fontsize=font,
-                      color=group[-1].get_color(), annotation_clip=False)  # fmt: skip
+        axis.annotate(
+            text,
+            (1.0, position),
+            xycoords="axes fraction",
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=font,
+            color=group[-1].get_color(),
+            annotation_clip=False,
+        )
 
 
 def _heights(axis: Axes, line: Line2D) -> NDArray[np.float64]:

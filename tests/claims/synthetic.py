@@ -53,15 +53,22 @@ def _published(increment: Any, control: Any) -> Tables:
     """Fractions retained of an increment and of its controls, in the studies of the claims."""
     rows = [
         {
-            "study": study, "package": study, "pair": "", "name": "layer", "role": role,
-            "accounting": accounting.value, "concentration": 1.0, "unevenness": 1.0,
-            "effective_rank": 1.0, **_retained(matrix, Budget(96, 96, r, accounting)),
+            "study": study,
+            "package": study,
+            "pair": "",
+            "name": "layer",
+            "role": role,
+            "accounting": accounting.value,
+            "concentration": 1.0,
+            "unevenness": 1.0,
+            "effective_rank": 1.0,
+            **_retained(matrix, Budget(96, 96, r, accounting)),
         }
         for role, matrix in (("increment", increment), ("base", control), ("tuned", control))
         for study in ("rxnfp", "rxnfp-10k", "sre", "mhc-1", "mhc-2", "mhc-hlap", "mpnn")
         for accounting in (Accounting.PAPER, Accounting.TRAINABLE, Accounting.BITS)
         for r in (2, 4)
-    ]  # fmt: skip
+    ]
     return {"table": rows}
 
 
@@ -76,11 +83,17 @@ def _rounded(base: torch.Tensor, change: torch.Tensor) -> Tables:
     errors = [(b @ a - change).square().sum() / change.square().sum() for b, a in (nearest, moved)]
     law = rounded_change(form, float(change.std()), float(base.std()))
     row = {
-        "study": "rxnfp-10k", "format": form.name, "scale": 1.0, "matrix": "layer",
-        "method": "lora", "r": 4, "changed": float((d != 0).double().mean()),
-        "changed_law": law.changed, "retained": 1 - float(errors[1]),
+        "study": "rxnfp-10k",
+        "format": form.name,
+        "scale": 1.0,
+        "matrix": "layer",
+        "method": "lora",
+        "r": 4,
+        "changed": float((d != 0).double().mean()),
+        "changed_law": law.changed,
+        "retained": 1 - float(errors[1]),
         "retained_nearest": 1 - float(errors[0]),
-    }  # fmt: skip
+    }
     return {"table": [row]}
 
 
@@ -96,8 +109,14 @@ def _retained(matrix: Any, budget: Budget) -> dict[str, float]:
         for method in ("LoRA", "LoCA", "entries")
     }
     predicted = 1 - spectral_error(np.linalg.svd(matrix, compute_uv=False), "LoCA", budget)
-    return {"p": budget.p, "q": budget.q, "r": budget.r, **retained,
-            "predicted": predicted, "normal_limit": predicted}  # fmt: skip
+    return {
+        "p": budget.p,
+        "q": budget.q,
+        "r": budget.r,
+        **retained,
+        "predicted": predicted,
+        "normal_limit": predicted,
+    }
 
 
 def _independent(rng: np.random.Generator) -> Any:

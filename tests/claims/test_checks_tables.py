@@ -14,12 +14,27 @@ from loca_theory.errors import ResourceError
 from loca_theory.sweeps import ResultStore, Runner
 
 VERDICT = {
-    "comparison": "loca-over-random", "measure": "accuracy", "margin": 1.0, "tasks": 6, "seeds": 64,
-    "pairs": 384, "verdict": "equivalent within a margin", "difference": 0.2,
-    "standard_error": 0.1, "low": -0.3, "high": 0.7, "within": 0.7, "fixed_low": 0.05,
-    "fixed_high": 0.35, "kinds_low": None, "kinds_high": None, "draws_error": 0.2,
-    "draws_low": -0.8, "draws_high": 1.2, "draws_verdict": "inconclusive",
-}  # fmt: skip
+    "comparison": "loca-over-random",
+    "measure": "accuracy",
+    "margin": 1.0,
+    "tasks": 6,
+    "seeds": 64,
+    "pairs": 384,
+    "verdict": "equivalent within a margin",
+    "difference": 0.2,
+    "standard_error": 0.1,
+    "low": -0.3,
+    "high": 0.7,
+    "within": 0.7,
+    "fixed_low": 0.05,
+    "fixed_high": 0.35,
+    "kinds_low": None,
+    "kinds_high": None,
+    "draws_error": 0.2,
+    "draws_low": -0.8,
+    "draws_high": 1.2,
+    "draws_verdict": "inconclusive",
+}
 
 
 def written(folder, name, *rows):

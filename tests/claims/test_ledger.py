@@ -148,12 +148,16 @@ BAD = {
     "not a number": (ruled("low = nan"), r"rule: low: 0: Input should be greater than"),
     "infinite value": (ruled("value = inf, precision = 1"), r"value: 0: Input should be a finite"),
     "reversed": (ruled("low = 2, high = [3, 1]"), r"rule: 'low' lies above 'high'"),
-    "lists of two lengths": (ruled("low = [0, 1, 2], high = [3, 4]"),
-                             r"rule: 'low' has 3 bounds, but 'high' has 2; give one"),
+    "lists of two lengths": (
+        ruled("low = [0, 1, 2], high = [3, 4]"),
+        r"rule: 'low' has 3 bounds, but 'high' has 2; give one",
+    ),
     "a bound that is none": (ruled("low = inf"), r"rule: no finite number satisfies this bound"),
     "one part without a bound": (ruled("low = [0, -inf]"), r"a rule without any bound cannot fail"),
-    "an alternative without change": (GOOD + 'refuted_by = { statement = "Noise." }',
-                                      r"claim 'first': 'refuted_by' needs 'arguments' that differ"),
+    "an alternative without change": (
+        GOOD + 'refuted_by = { statement = "Noise." }',
+        r"claim 'first': 'refuted_by' needs 'arguments' that differ",
+    ),
     "a change without a reason": (changed(FIRST, FIRST), r"'rule_changes' must be in order, and"),
     "changes out of order": (changed(FIRST, CHANGE.replace("-03", "-01")), r"must be in order"),
     "comparisons": (GOOD + "comparisons = -1", r"comparisons: Input should be greater than or"),
@@ -171,9 +175,11 @@ BAD = {
     "Monte Carlo without comparisons": (but('"identity"', '"Monte Carlo"'), r"needs 'comparisons'"),
     "comparisons of an identity": (GOOD + "comparisons = 1", r"claim of kind 'identity' has no"),
     "support that assumes": (GOOD + 'added = ["K is 4"]', r"with 'added', 'expected_verdict' must"),
-    "assumptions that are none": (but('"supported"', '"supported under assumptions"'),
-                                  r"'supported under assumptions' needs 'added'"),
-}  # fmt: skip
+    "assumptions that are none": (
+        but('"supported"', '"supported under assumptions"'),
+        r"'supported under assumptions' needs 'added'",
+    ),
+}
 
 
 def read(folder, text):
@@ -235,15 +241,24 @@ def returning(returned):
 @pytest.mark.parametrize(
     ("check", "rule", "message"),
     [
-        (raising(InvalidArgumentError("3 is not a size")), "low = 0",
-         "the check fourier.parseval raised an error: 3 is not a size"),
-        (returning({"a": 0, "b": 0}), "low = [0, 1, 2]",
-         "its rule has bounds for 3 estimates, but the check made 2"),
-        (returning({"a": Estimate(0.0, 0.1, 9), "b": 0}), "low = 0",
-         "'comparisons' is 0, but the number of random estimates is 1"),
+        (
+            raising(InvalidArgumentError("3 is not a size")),
+            "low = 0",
+            "the check fourier.parseval raised an error: 3 is not a size",
+        ),
+        (
+            returning({"a": 0, "b": 0}),
+            "low = [0, 1, 2]",
+            "its rule has bounds for 3 estimates, but the check made 2",
+        ),
+        (
+            returning({"a": Estimate(0.0, 0.1, 9), "b": 0}),
+            "low = 0",
+            "'comparisons' is 0, but the number of random estimates is 1",
+        ),
     ],
     ids=["a refusal", "bounds for others", "more comparisons"],
-)  # fmt: skip
+)
 def test_what_only_shows_in_the_run_names_the_claim(tmp_path, monkeypatch, check, rule, message):
     (claim,) = read(tmp_path, ruled(rule)).claims
     monkeypatch.setattr("loca_theory.claims.checks.fourier.parseval", check)

@@ -71,8 +71,15 @@ def test_one_claim_or_several_are_decided_in_one_line():
         verify("condition-u", tier="slow")
 
 
-def entry(name="parseval.factor", tier=Tier.QUICK, verdict=Verdict.SUPPORTED, ledger=LEDGER,
-          seed=0, data=(), measured_by=None):  # fmt: skip
+def entry(
+    name="parseval.factor",
+    tier=Tier.QUICK,
+    verdict=Verdict.SUPPORTED,
+    ledger=LEDGER,
+    seed=0,
+    data=(),
+    measured_by=None,
+):
     (claim,) = ledger.find([name])
     value = 0.0 if verdict is Verdict.SUPPORTED else 1.0
     estimates = () if verdict is Verdict.NOT_RUN else (Estimate(value),)
@@ -202,8 +209,17 @@ def test_the_report_is_read_back(tmp_path, quick):
         "claims.parquet",
         "claims.manifest.json",
     ]
-    agreed = {"id", "verdict", "observed", "standard_error", "expected", "rule", "n", "seconds",
-              "note"}  # fmt: skip
+    agreed = {
+        "id",
+        "verdict",
+        "observed",
+        "standard_error",
+        "expected",
+        "rule",
+        "n",
+        "seconds",
+        "note",
+    }
     assert agreed <= set(quick.to_frame().columns)
     loaded = VerificationResult.load(tmp_path)
     assert (loaded.claims, loaded.manifest) == (quick.claims, quick.manifest)

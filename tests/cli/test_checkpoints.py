@@ -33,13 +33,21 @@ def change(file, edit):
     [
         (
             ("base.safetensors", "tuned.safetensors", "--config"),
-            ["Fraction of ‖ΔW‖² ", "rank 90%", "together, r = 2", "LoraConfig(\n    r=2,",
-             "do not choose by reconstruction what you will train", "Left out: 1"],
+            [
+                "Fraction of ‖ΔW‖² ",
+                "rank 90%",
+                "together, r = 2",
+                "LoraConfig(\n    r=2,",
+                "do not choose by reconstruction what you will train",
+                "Left out: 1",
+            ],
         ),
         (
             ("--demo", "--include", "0.*q_proj", "--full", "--config"),
-            ["0.001, is not rejected at the level 5% (",
-             "target_modules=['layers.0.attention.q_proj']"],
+            [
+                "0.001, is not rejected at the level 5% (",
+                "target_modules=['layers.0.attention.q_proj']",
+            ],
         ),
         (
             ("base.safetensors", "tuned.safetensors", "--allocate", "20kB"),
@@ -47,8 +55,11 @@ def change(file, edit):
         ),
         (
             ("base.safetensors", "base.safetensors"),
-            ["The base and the fine-tune are identical", "analysed: 4 have not changed.",
-             "unchanged"],
+            [
+                "The base and the fine-tune are identical",
+                "analysed: 4 have not changed.",
+                "unchanged",
+            ],
         ),
         (
             ("base.safetensors", "tuned.safetensors", "--max-size", 2500, "--include", "wide|0.q"),
@@ -56,7 +67,7 @@ def change(file, edit):
         ),
     ],
     ids=["pair", "demonstration", "split", "identical", "large"],
-)  # fmt: skip
+)
 def test_people_get_a_table_a_verdict_and_a_configuration(cli, cwd, pair, words, texts):
     if "--max-size" in words:
         for name in pair:
@@ -188,8 +199,13 @@ def test_the_result_says_where_the_adapter_is(cli, pair):
     said = "Names are those of the file; not checked against a model: no config.json names the"
     assert said in " ".join(shown.split())
     done = cli(*command, "--quiet", "--format", "json")
-    files = ("loca/adapter_model.safetensors", "loca/README.md", "loca/adapter_config.json",
-             "extract.parquet", "extract.manifest.json")  # fmt: skip
+    files = (
+        "loca/adapter_model.safetensors",
+        "loca/README.md",
+        "loca/adapter_config.json",
+        "extract.parquet",
+        "extract.manifest.json",
+    )
     document = json.loads(done.out)
     assert document["files"] == [f"adapter/{name}" for name in files]
     assert float(sentence[1]) == pytest.approx(100 * (1 - document["error"]), abs=0.05)

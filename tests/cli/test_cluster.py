@@ -57,8 +57,20 @@ def test_a_missing_extra_says_how_to_install_it(monkeypatch):
 
 # --- a cluster of this machine ---
 
-STUDY = ("correlate", "--K", "24", "--r", "2,4", "--draws", "100", "--structures", "spiked",
-         "--fraction", "0..0.4..0.1", "--quiet")  # fmt: skip
+STUDY = (
+    "correlate",
+    "--K",
+    "24",
+    "--r",
+    "2,4",
+    "--draws",
+    "100",
+    "--structures",
+    "spiked",
+    "--fraction",
+    "0..0.4..0.1",
+    "--quiet",
+)
 DASK = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
 
 

@@ -20,8 +20,17 @@ def row(method="LoCA", r=1, engine="exact", error=0.5, **changes):
     drawn = {"standard_error": 0.0, "draws": None, "seed": None, "sampler": None}
     if engine == "monte-carlo":
         drawn = {"standard_error": 0.01, "draws": 100, "seed": 0, "sampler": "reduced"}
-    fields = {"K": 16, "p": 16, "q": 16, "r": r, "method": method, "engine": engine, "error": error,
-            "numbers": 32 * r, "spent": 1.0}  # fmt: skip
+    fields = {
+        "K": 16,
+        "p": 16,
+        "q": 16,
+        "r": r,
+        "method": method,
+        "engine": engine,
+        "error": error,
+        "numbers": 32 * r,
+        "spent": 1.0,
+    }
     return ErrorRow(**{**fields, **drawn, **changes})
 
 
@@ -78,22 +87,37 @@ TABLES = {
         {"1": ["0.9000", "0.7000", "0.6000"]},
     ),
     "methods that agree in every digit share a column": (
-        [row("LoCA", 1, error=0.60001), row("entries", 1, error=0.60004), row("LoRA", 1, error=0.9),
-         row("LoCA", 2, error=0.5), row("entries", 2, error=0.5), row("LoRA", 2, error=0.8)],
+        [
+            row("LoCA", 1, error=0.60001),
+            row("entries", 1, error=0.60004),
+            row("LoRA", 1, error=0.9),
+            row("LoCA", 2, error=0.5),
+            row("entries", 2, error=0.5),
+            row("LoRA", 2, error=0.8),
+        ],
         [["entries"], ["r", "LoRA", "LoCA"]],
         {"1": ["0.9000", "0.6000"], "2": ["0.8000", "0.5000"]},
     ),
     "methods that differ at one rank do not": (
-        [row("LoCA", 1, error=0.6), row("entries", 1, error=0.6),
-         row("LoCA", 2), row("entries", 2, error=0.5001)],
+        [
+            row("LoCA", 1, error=0.6),
+            row("entries", 1, error=0.6),
+            row("LoCA", 2),
+            row("entries", 2, error=0.5001),
+        ],
         [["r", "entries", "LoCA"]],
         {"1": ["0.6000", "0.6000"], "2": ["0.5001", "0.5000"]},
     ),
     "exact goes before simulated, which goes before the limit": (
-        [row("LoCA"), row("LoRA", engine="monte-carlo", error=0.9),
-         *(row(name, engine="asymptotic", error=0.52, standard_error=None)
-           for name in ("LoCA", "LoRA", "entries")),
-         row("LoCA", engine="monte-carlo", error=0.51)],
+        [
+            row("LoCA"),
+            row("LoRA", engine="monte-carlo", error=0.9),
+            *(
+                row(name, engine="asymptotic", error=0.52, standard_error=None)
+                for name in ("LoCA", "LoRA", "entries")
+            ),
+            row("LoCA", engine="monte-carlo", error=0.51),
+        ],
         [["r", "LoRA", "entries", "LoCA"]],
         {"1": ["0.9000", "±", "0.0100", "≈", "0.5200", "0.5000"]},
     ),
@@ -102,7 +126,7 @@ TABLES = {
         [["r", "LoRA", "VeRA†", "entries"]],
         {"1": ["0.9000", "0.8000", "0.5000"]},
     ),
-}  # fmt: skip
+}
 
 
 def test_what_methods_spend_off_the_budget_is_below_the_table(table):

@@ -12,8 +12,21 @@ import pytest
 from loca_theory.expressivity import METHODS, Budget, exact_error
 from loca_theory.expressivity.methods.names import DEFAULT_NAMES
 
-COLUMNS = ["K", "p", "q", "r", "method", "numbers", "spent", "engine", "error", "standard_error",
-           "draws", "seed", "sampler"]  # fmt: skip
+COLUMNS = [
+    "K",
+    "p",
+    "q",
+    "r",
+    "method",
+    "numbers",
+    "spent",
+    "engine",
+    "error",
+    "standard_error",
+    "draws",
+    "seed",
+    "sampler",
+]
 SMALL = ("simulate", "--K", 16, "--r", "1,2", "--draws", 4, "--jobs", 1)
 
 

@@ -73,9 +73,15 @@ def test_paths_may_hold_spaces_and_letters_of_any_alphabet(cli, cwd, name):
 # An ASCII locale that Python is kept from replacing by UTF-8, a home where no file can be made, and
 # another order of sets.
 BARE = {
-    "HOME": os.devnull, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0",
-    "MPLCONFIGDIR": "", "XDG_CACHE_HOME": "", "XDG_CONFIG_HOME": "", "PYTHONHASHSEED": "1",
-}  # fmt: skip
+    "HOME": os.devnull,
+    "LC_ALL": "C",
+    "PYTHONUTF8": "0",
+    "PYTHONCOERCECLOCALE": "0",
+    "MPLCONFIGDIR": "",
+    "XDG_CACHE_HOME": "",
+    "XDG_CONFIG_HOME": "",
+    "PYTHONHASHSEED": "1",
+}
 
 
 @others_deep("simulate")

@@ -60,8 +60,16 @@ def test_json_has_the_claims_and_csv_a_line_for_each(verify, cwd):
     done = verify("parseval.", "--quiet", "--format", "json")
     assert (done.code, done.err) == (0, "")
     document = json.loads(done.out)
-    assert set(document) == {"claims", "counts", "errata", "other_models", "package",
-                             "family", "files", "manifest"}  # fmt: skip
+    assert set(document) == {
+        "claims",
+        "counts",
+        "errata",
+        "other_models",
+        "package",
+        "family",
+        "files",
+        "manifest",
+    }
     assert document["files"][:2] == ["loca-results/claims.json", "loca-results/CLAIMS.md"]
     names = ["parseval.factor", "parseval.factor-unnormalised", "parseval.unitary"]
     assert [entry["id"] for entry in document["claims"]] == names

@@ -37,9 +37,14 @@ def pair(write_pair):
 COMMANDS = {
     "simulate": ("--K 64 --r 1,2,32 --draws 4", r"0\.\d{4}"),
     "correlate": ("--K 16 --r 2,4,6 --draws 4 --structures spiked --fraction 0,0.2,0.4", r"\d+%"),
-    "toy": (("--problems 4 --steps 40 --search central,annealed-pursuit "
-             "--interpretation default,standard-deviation,indices"), r"\d+\.\.\d+%"),
-}  # fmt: skip
+    "toy": (
+        (
+            "--problems 4 --steps 40 --search central,annealed-pursuit "
+            "--interpretation default,standard-deviation,indices"
+        ),
+        r"\d+\.\.\d+%",
+    ),
+}
 
 
 def numbers(text, pattern):

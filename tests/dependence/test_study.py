@@ -41,13 +41,25 @@ def tables(result):
 
 def test_one_call_is_the_study_with_plain_arguments_and_comes_back_as_it_was_saved(tmp_path):
     result = correlate(
-        shape=(12, np.int64(16)), ranks=np.arange(1, 3), structures=["ar1:0.1", "blocks:4"],
-        protocols="same-draw", rho=np.linspace(0, 0.4, 3), **SMALL, seed=3, runner=ALONE,
-    )  # fmt: skip
+        shape=(12, np.int64(16)),
+        ranks=np.arange(1, 3),
+        structures=["ar1:0.1", "blocks:4"],
+        protocols="same-draw",
+        rho=np.linspace(0, 0.4, 3),
+        **SMALL,
+        seed=3,
+        runner=ALONE,
+    )
     study = Study(
-        12, 16, (1, 2), structures=(ar1(0.1), blocks(4)), protocols=(SAME,),
-        rho=(0.0, 0.2, 0.4), **SMALL, seed=3,
-    )  # fmt: skip
+        12,
+        16,
+        (1, 2),
+        structures=(ar1(0.1), blocks(4)),
+        protocols=(SAME,),
+        rho=(0.0, 0.2, 0.4),
+        **SMALL,
+        seed=3,
+    )
     assert tables(result) == tables(study.run(ALONE))
     assert result.manifest["grid"] == study.describe()
     assert study.describe()["options"] == {"ar1": 0.1, "blocks": 4}
@@ -161,9 +173,14 @@ def test_a_picture_says_which_methods_are_off_the_budget():
 def test_a_method_of_the_users_own_has_rows_and_a_line():
     half = Bound("half", error=lambda _: 0.5)
     result = correlate(
-        12, ranks=1, methods=[RandomRows(), half], structures="power-law",
-        exponent=(0.0, 1.0), draws=50, runner=ALONE,
-    )  # fmt: skip
+        12,
+        ranks=1,
+        methods=[RandomRows(), half],
+        structures="power-law",
+        exponent=(0.0, 1.0),
+        draws=50,
+        runner=ALONE,
+    )
     by_method = {(row.method, row.protocol): row for row in result.rows}
     users = {key for key in by_method if key[0] in ("rows", "half")}
     assert users == {("rows", SAME), ("half", IID)}

@@ -64,9 +64,14 @@ def test_a_row_has_the_stored_differences_and_bounds(page, verdicts, title, name
     ]
     level = 0.05 / sum(verdicts["family"] == row["family"])
     expected = [
-        *kinds, row["difference"], row["low"], row["high"],
-        *bounds_by_draws(differences, tasks, level), row["kinds_low"], row["kinds_high"],
-    ]  # fmt: skip
+        *kinds,
+        row["difference"],
+        row["low"],
+        row["high"],
+        *bounds_by_draws(differences, tasks, level),
+        row["kinds_low"],
+        row["kinds_high"],
+    ]
     assert numbers(line) == pytest.approx(expected, abs=0.00501)
 
 

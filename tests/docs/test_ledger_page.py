@@ -63,11 +63,26 @@ def test_without_a_run_the_expected_verdicts_stand_there(ledger, tmp_path):
 def entry(name, **changed):
     """A stored claim of a run."""
     claim = {claim.id: claim for claim in CLAIMS}[name]
-    estimate = {"name": "", "value": 0.25, "standard_error": 0.0, "n": 16, "successes": None,
-                "bounds": None}  # fmt: skip
-    fields = {"id": name, "definition": claim.definition, "estimates": [estimate], "remark": "",
-             "designed": "", "seconds": 1.0, "data": [], "tier": "deep", "seed": 0,
-             "version": "?"}  # fmt: skip
+    estimate = {
+        "name": "",
+        "value": 0.25,
+        "standard_error": 0.0,
+        "n": 16,
+        "successes": None,
+        "bounds": None,
+    }
+    fields = {
+        "id": name,
+        "definition": claim.definition,
+        "estimates": [estimate],
+        "remark": "",
+        "designed": "",
+        "seconds": 1.0,
+        "data": [],
+        "tier": "deep",
+        "seed": 0,
+        "version": "?",
+    }
     return {**fields, **changed}
 
 

@@ -20,8 +20,14 @@ def targets(page):
 @cache
 def anchors(page):
     """Of headings, in the form that GitHub gives them; of claims too, which the build adds."""
-    names = {"".join(letter for letter in text.lower().replace(" ", "-") if letter.isalnum()
-                     or letter in "-_") for text in headings(page)}  # fmt: skip
+    names = {
+        "".join(
+            letter
+            for letter in text.lower().replace(" ", "-")
+            if letter.isalnum() or letter in "-_"
+        )
+        for text in headings(page)
+    }
     if page == DOCS / "ledger.md":
         names |= {claim.id.replace(".", "-") for claim in load_ledger().claims}
     return names

@@ -70,15 +70,25 @@ def test_without_a_study_the_page_is_not_printed():
 
 
 ROWS = {
-    "MiniLM → sentences of another domain": "sre", "BERT of reactions → classes": "rxnfp",
-    "the same, on fewer reactions": "rxnfp-10k", "LSTM → alleles of class I": "mhc-1",
-    "LSTM → alleles of class II": "mhc-2", "LSTM → mass spectrometry": "mhc-hlap",
-    "IM2Deep": "im2deep", "CHGNet": "chgnet", "ANI": "ani",
-}  # fmt: skip
+    "MiniLM → sentences of another domain": "sre",
+    "BERT of reactions → classes": "rxnfp",
+    "the same, on fewer reactions": "rxnfp-10k",
+    "LSTM → alleles of class I": "mhc-1",
+    "LSTM → alleles of class II": "mhc-2",
+    "LSTM → mass spectrometry": "mhc-hlap",
+    "IM2Deep": "im2deep",
+    "CHGNet": "chgnet",
+    "ANI": "ani",
+}
 COLUMNS = [
-    ("Delta-CoMe", "none"), ("entropy-coded", "none"), ("entropy-coded", "dct"),
-    ("entropy-coded", "random"), ("BitDelta", "none"), ("BitDelta", "dct"), ("BitDelta", "random"),
-]  # fmt: skip
+    ("Delta-CoMe", "none"),
+    ("entropy-coded", "none"),
+    ("entropy-coded", "dct"),
+    ("entropy-coded", "random"),
+    ("BitDelta", "none"),
+    ("BitDelta", "dct"),
+    ("BitDelta", "random"),
+]
 BITS = pd.read_parquet(FOLDER / "published-bits.parquet")
 CODERS = (ROOT / "docs" / "theory" / "bits.md").read_text(encoding="utf-8")
 

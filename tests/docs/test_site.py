@@ -17,9 +17,20 @@ from loca_theory.claims import load_ledger
 from ..plotting import browser as browsers
 from .pages import DOCS, ROOT
 
-PACKAGES = ("transforms", "sweeps", "increments", "locations", "expressivity", "adapters",
-            "rounding",
-            "dependence", "convergence", "checkpoints", "claims", "plotting")  # fmt: skip
+PACKAGES = (
+    "transforms",
+    "sweeps",
+    "increments",
+    "locations",
+    "expressivity",
+    "adapters",
+    "rounding",
+    "dependence",
+    "convergence",
+    "checkpoints",
+    "claims",
+    "plotting",
+)
 
 
 needs_browser = pytest.mark.skipif(

@@ -34,12 +34,22 @@ class Browser:
             os.close(end)
         theirs_in, mine_out, mine_in, theirs_out = ends
         self._process = subprocess.Popen(
-            [program, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe",
-             "--no-first-run", "--disable-background-networking", f"--user-data-dir={folder}"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            [
+                program,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--remote-debugging-pipe",
+                "--no-first-run",
+                "--disable-background-networking",
+                f"--user-data-dir={folder}",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             pass_fds=(3, 4),
             preexec_fn=lambda: (os.dup2(theirs_in, 3), os.dup2(theirs_out, 4)),
-        )  # fmt: skip
+        )
         os.close(theirs_in)
         os.close(theirs_out)
         self._out, self._in = os.fdopen(mine_out, "wb"), os.fdopen(mine_in, "rb")
@@ -97,8 +107,13 @@ class Browser:
     def open(self, path, width=1400, height=1000, *, dark=False, script=True):
         """Open a page and wait until it is drawn."""
         self.problems.clear()
-        self("Emulation.setDeviceMetricsOverride", width=width, height=height,
-             deviceScaleFactor=1, mobile=False)  # fmt: skip
+        self(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
         self.theme(dark=dark)
         self("Emulation.setScriptExecutionDisabled", value=not script)
         self.requests.clear()
@@ -130,6 +145,13 @@ class Browser:
         # Events are at least a second apart, so that two clicks are never a double one.
         self._clock = max(self._clock, time.time()) + 1
         for kind in ["mouseMoved", *(["mousePressed", "mouseReleased"] if click else [])]:
-            self("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button,
-                 clickCount=int(click), timestamp=self._clock)  # fmt: skip
+            self(
+                "Input.dispatchMouseEvent",
+                type=kind,
+                x=x,
+                y=y,
+                button=button,
+                clickCount=int(click),
+                timestamp=self._clock,
+            )
         self.run(IDLE)

@@ -217,8 +217,14 @@ def test_a_row_is_chosen_by_a_click_or_by_the_keyboard(page, analysis):
     assert chosen(page) == analysis.matrices[4].name
     page.run("document.querySelectorAll('#matrices tbody button')[2].focus()")
     for kind in ("keyDown", "keyUp"):
-        page("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", text="\r",
-             windowsVirtualKeyCode=13)  # fmt: skip
+        page(
+            "Input.dispatchKeyEvent",
+            type=kind,
+            key="Enter",
+            code="Enter",
+            text="\r",
+            windowsVirtualKeyCode=13,
+        )
     assert chosen(page) == analysis.matrices[2].name
     law = "Bokeh.documents[2].roots()[0].renderers[1].data_source.data.x.length"
     assert page.run(law) == 200

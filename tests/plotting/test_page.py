@@ -156,8 +156,12 @@ def test_several_fine_tunes_have_tables_of_their_own(full, page):
         assert below("matrices", number) >= (expected | errors).items()
     assert "The fine-tunes" not in Texts(page.html).texts, "there is only one"
     compared, size = full.comparisons[0], full.allocation[0]
-    expected = {"name": compared.name, "first": full.tuned[0], "cosine": "+1.000",
-                "sign conflicts": "0.0%"}  # fmt: skip
+    expected = {
+        "name": compared.name,
+        "first": full.tuned[0],
+        "cosine": "+1.000",
+        "sign conflicts": "0.0%",
+    }
     assert below("cosine") >= expected.items()
     retained = {"size": str(size.size), "retained": f"{size.retained:.1%}"}
     assert below("uniform") >= ({"name": size.name} | retained).items()

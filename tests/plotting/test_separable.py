@@ -10,12 +10,20 @@ from loca_theory.plotting.results.separable import draw_separable_map
 def labels(error, further=()):
     """The label of each region and its position, for errors of (method, ρ, r) at K = 64."""
     table = pd.DataFrame(
-        {"structure": "ar1", "protocol": "same-draw", "value": value, "p": 64, "q": 64, "r": r,
-         "method": method, "error": error(method, value, r)}
+        {
+            "structure": "ar1",
+            "protocol": "same-draw",
+            "value": value,
+            "p": 64,
+            "q": 64,
+            "r": r,
+            "method": method,
+            "error": error(method, value, r),
+        }
         for method in ("LoRA", "LoCA", "entries", "printed line")
         for value in (0.0, 0.25, 0.5, 0.75)
         for r in (1, 4, 16)
-    )  # fmt: skip
+    )
     copies = [table.assign(**changes) for changes in further]
     figure = draw_separable_map(pd.concat([table, *copies]))
     texts = (text for axis in figure.axes for text in axis.texts)

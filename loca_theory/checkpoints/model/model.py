@@ -39,9 +39,13 @@ EXPERTS = Reason("experts in one tensor", "PEFT adapts it as a parameter of a mo
 # over, or lacks the attribute.
 _MAMBA = ("out_proj", "conv1d")
 _READ_DIRECTLY: dict[str, tuple[str, ...]] = {
-    "falcon_h1": _MAMBA, "falcon_mamba": _MAMBA, "mamba": _MAMBA, "mamba2": _MAMBA,
-    "nemotron_h": _MAMBA, "whisper": ("encoder.conv1", "encoder.conv2"),
-}  # fmt: skip
+    "falcon_h1": _MAMBA,
+    "falcon_mamba": _MAMBA,
+    "mamba": _MAMBA,
+    "mamba2": _MAMBA,
+    "nemotron_h": _MAMBA,
+    "whisper": ("encoder.conv1", "encoder.conv2"),
+}
 
 
 # Layers of transformers that write out what nn.Linear computes.

@@ -18,9 +18,26 @@ from loca_theory.increments import calibrated_test, fit_bulk
 from loca_theory.increments.histogram import histogram
 from loca_theory.sweeps.tables import find_tables
 
-_DECIDED = ("verdict", "difference", "standard_error", "low", "high", "fixed_low", "fixed_high",
-            "kinds_low", "kinds_high", "draws_error", "draws_low", "draws_high", "draws_verdict",
-            "margin", "measure", "tasks", "seeds", "pairs")  # fmt: skip
+_DECIDED = (
+    "verdict",
+    "difference",
+    "standard_error",
+    "low",
+    "high",
+    "fixed_low",
+    "fixed_high",
+    "kinds_low",
+    "kinds_high",
+    "draws_error",
+    "draws_low",
+    "draws_high",
+    "draws_verdict",
+    "margin",
+    "measure",
+    "tasks",
+    "seeds",
+    "pairs",
+)
 # Which columns decide: those for independent tasks, or for tasks of which some share a draw.
 _BY_TASKS = ("verdict", "standard_error", "low", "high")
 _BY_DRAWS = ("draws_verdict", "draws_error", "draws_low", "draws_high")

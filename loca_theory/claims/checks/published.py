@@ -17,8 +17,20 @@ from loca_theory.claims.checks.empirical import load
 from loca_theory.claims.estimates import Estimate, Named, NotMeasuredError
 
 KEY = ("study", "pair", "name", "role", "accounting", "r")
-_COLUMNS = (*KEY, "package", "p", "q", "effective_rank", "concentration", "unevenness",
-            "LoRA", "LoCA", "entries", "predicted", "normal_limit")  # fmt: skip
+_COLUMNS = (
+    *KEY,
+    "package",
+    "p",
+    "q",
+    "effective_rank",
+    "concentration",
+    "unevenness",
+    "LoRA",
+    "LoCA",
+    "entries",
+    "predicted",
+    "normal_limit",
+)
 
 
 def advantage(

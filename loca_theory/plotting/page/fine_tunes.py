@@ -15,11 +15,19 @@ _FINE_TUNE = (
     Column("fine-tune", "The fine-tune.", lambda row: row.totals.name),
     Column("r", "LoRA's rank, which sets the budget.", "r"),
     Column("matrices", "Number of its matrices.", lambda row: row.totals.matrices),
-    Column("‖ΔW‖/‖W₀‖", "Relative size of the change, in the median of its matrices.",
-           lambda row: row.totals.median_relative_norm, ".3g"),
-    Column("rank 90%", "Smallest rank that retains 90% of the energy, in the median of its "
-           "matrices.", lambda row: row.totals.median_rank_90, ".0f"),
-)  # fmt: skip
+    Column(
+        "‖ΔW‖/‖W₀‖",
+        "Relative size of the change, in the median of its matrices.",
+        lambda row: row.totals.median_relative_norm,
+        ".3g",
+    ),
+    Column(
+        "rank 90%",
+        "Smallest rank that retains 90% of the energy, in the median of its matrices.",
+        lambda row: row.totals.median_rank_90,
+        ".0f",
+    ),
+)
 
 
 class FineTune(NamedTuple):

@@ -157,5 +157,12 @@ def _draw_range(axis: Axes, rows: pd.DataFrame, height: float, color: str) -> No
         words.append(f"{_FINDINGS[str(finding)]}{ranks}")
     if words:
         x = crossings.max() if len(crossings) else 0.0
-        axis.annotate("; ".join(words), (x, height), xytext=(8, 0), textcoords="offset points",
-                      va="center", fontsize="x-small", color=color)  # fmt: skip
+        axis.annotate(
+            "; ".join(words),
+            (x, height),
+            xytext=(8, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize="x-small",
+            color=color,
+        )

@@ -96,8 +96,16 @@ def draw_measured(
         half, other = ("the middle half of them", "independent entries") if not height else ("", "")
         low, high = rows["retained"].quantile([0.25, 0.75])
         axis.plot([low, high], [height] * 2, color=color, lw=4, alpha=0.35, label=half)
-        axis.plot(rows["independent"].median(), height, "o", ms=5, mfc="#ffffff", mec=BLACK,
-                  zorder=1.9, label=other)  # fmt: skip
+        axis.plot(
+            rows["independent"].median(),
+            height,
+            "o",
+            ms=5,
+            mfc="#ffffff",
+            mec=BLACK,
+            zorder=1.9,
+            label=other,
+        )
     names = [(options().label(name), costs.get(name, "")) for name in medians.index]
     _label_rows(axis, [_with_cost(label, spent) for label, spent in names])
     canvas.caption(f"{key(medians.index, {**TITLES, **titles})} {_COSTS}")

@@ -90,8 +90,16 @@ def _draw_spike(axis: Axes, crossings: pd.DataFrame, shape: tuple[int, int]) -> 
         x = spiked["r"].to_numpy(float) / smaller * (1 + aspect) / 2
         low, y, high = (_with_spike(spiked[name], x) for name in ("low", "crossing", "high"))
         size = f"K = {shape[0]}" if aspect == 1 else f"{shape[0]} × {shape[1]}"
-        axis.errorbar(x, y, np.stack([y - low, high - y]), fmt="o", color=BLACK, ms=4, capsize=2,
-                      label=f"crossing with one spike, simulated, {size}")  # fmt: skip
+        axis.errorbar(
+            x,
+            y,
+            np.stack([y - low, high - y]),
+            fmt="o",
+            color=BLACK,
+            ms=4,
+            capsize=2,
+            label=f"crossing with one spike, simulated, {size}",
+        )
     low_rank = [low_rank_fraction(ratio, aspect) for ratio in ratios]
     label = f"{options().label('LoRA')} at independent entries"
     axis.plot(fractions, low_rank, ":", color="#666666", lw=1, label=label)

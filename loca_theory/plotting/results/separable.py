@@ -103,5 +103,14 @@ def _label(
     depth = ndimage.distance_transform_edt(np.pad(region, 1))[1:-1, 1:-1]
     row, column = np.unravel_index(depth.argmax(), depth.shape)
     outline = [withStroke(linewidth=2.5, foreground="#ffffff")]
-    axis.text(x[column], y[row], text, color=color, fontsize="medium", weight="bold",
-              ha="center", va="center", path_effects=outline)  # fmt: skip
+    axis.text(
+        x[column],
+        y[row],
+        text,
+        color=color,
+        fontsize="medium",
+        weight="bold",
+        ha="center",
+        va="center",
+        path_effects=outline,
+    )
