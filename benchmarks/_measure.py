@@ -9,6 +9,9 @@ order that changes from round to round, and the result is the median over rounds
 If other processes are busy, threads share cores, and a rival is delayed by a time slice each time
 that its threads wait for one another, more so the more threads it has. So a round during which
 other processes were busy is repeated. Only this load decides which rounds count, never the times.
+
+``compare`` measures memory and synchronisations, too: on CUDA it clears the cache of ``dct_matrix``
+and resets the counters of peak memory.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ import psutil
 import torch
 
 from benchmarks._bounds import bounds
-from benchmarks._record import Row, described
+from benchmarks._record import Row, error_line
 from loca_theory.transforms.matrices import dct_matrix
 
 Step = Callable[[], object]
@@ -102,9 +105,9 @@ def interleaved(
     measured: list[tuple[float, dict[str, tuple[float, float]]]] = []
     for _ in range(attempts * rounds):
         shuffle(order)
-        start, busy = time.perf_counter(), _busy_elsewhere()
+        start, busy = time.perf_counter(), _other_cpu_seconds()
         times = {name: block(rivals[name], calls[name]) for name in order}
-        load = (_busy_elsewhere() - busy) / (time.perf_counter() - start)
+        load = (_other_cpu_seconds() - busy) / (time.perf_counter() - start)
         measured.append((max(0.0, load), times))
         if sum(load <= QUIET for load, _ in measured) == rounds:
             break
@@ -133,7 +136,7 @@ def _finish(device: str) -> None:
         torch.cuda.synchronize(device)
 
 
-def _busy_elsewhere() -> float:
+def _other_cpu_seconds() -> float:
     """Processor seconds since a fixed time, without those of this process and its children."""
     system, process = psutil.cpu_times(), psutil.Process()
     process_times = process.cpu_times()
@@ -170,7 +173,7 @@ def compare(
                 warnings.simplefilter("ignore")
                 steps[name] = _built(build, rows[name], device)
         except Exception as error:
-            rows[name]["error"] = described(error)
+            rows[name]["error"] = error_line(error)
             gc.collect()
     if tiny:
         times = interleaved(steps, rounds=2, block_seconds=0, attempts=1, device=device)

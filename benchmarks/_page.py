@@ -1,4 +1,4 @@
-"""The page of a run on a card: the machine, whether each target was reached, and what failed."""
+"""Markdown report of a run on a GPU: machine, targets reached or not, and what failed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TARGETS = (
     # Sums of up to four million products in float32, in a different order.
     Target("analysis", ".*", "largest_relative_difference", high=1e-3),
 )
-"""The speed and memory of models, which a user feels, before those of single layers."""
+"""What a run on a GPU should reach; whole models, which a user feels, come first."""
 
 
 def text(path: Path) -> str:
@@ -104,7 +104,7 @@ def _judge(row: dict[str, Any]) -> Iterator[str]:
 
 
 def _time(row: dict[str, Any]) -> str:
-    """The time of a step beside what it costs at least, if that is known."""
+    """The time of a step, with what bounds it and that bound; empty if they are not known."""
     if "bound_ms" not in row or "ms" not in row:
         return ""
     return f"{row['ms']:.3g} ms; its {row['bound_by']} alone {row['bound_ms']:.3g}"

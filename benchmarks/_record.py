@@ -1,4 +1,4 @@
-"""The options, the results and the machine of a benchmark."""
+"""Command-line options, stored results and the machine description of benchmarks."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Record:
             self._content = json.loads(out.read_text(encoding="utf-8"))
 
     def add(self, part: str, title: str, measure: Callable[[], list[Row]], **facts: Any) -> None:
-        """Store the rows of a comparison, with these facts in each; an exception is a row."""
+        """Store the rows of a comparison, with these facts in each, or the exception as a row."""
         try:
             rows = measure()
         except Exception as error:
             traceback.print_exc()
-            rows = [{"error": described(error)}]
+            rows = [{"error": error_line(error)}]
         if part not in self._begun:
             self._begun.add(part)
             self._content[part] = {"environment": environment(self._packages), "rows": []}
@@ -103,14 +103,14 @@ def print_rows(console: Console, title: str, rows: Sequence[Mapping[str, Any]]) 
     console.print(table)
 
 
-def described(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """An error in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
 
 
 def card() -> dict[str, Any]:
-    """The machine with its card; if nothing can be measured, the reason as ``refused``."""
+    """The machine with its GPU; the reason as ``refused`` if a small test product fails on it."""
     try:
         if torch.version.cuda is None:
             reason = f"torch {torch.__version__} is built without CUDA; install a build with it"

@@ -1,4 +1,4 @@
-"""Layers and models with LoCA and its rivals of PEFT, and their training steps.
+"""Layers and models with LoCA or a PEFT method that it is compared with, and training steps.
 
 PEFT and transformers are imported inside functions, so that benchmarks that need neither run
 without them.
@@ -142,8 +142,8 @@ def _sparse_rank(shapes: set[tuple[int, int]], components: int) -> int:
 
 
 def _in_location_phase(model: Any) -> Any:
-    """The model, whose next steps learn locations; no optimiser steps it."""
-    follow(model, torch.optim.SGD(trained(model), 0.0))
+    """The model in its phase of locations; the optimiser that it follows is never stepped."""
+    follow(model, torch.optim.SGD(trainable_parameters(model), 0.0))
     for spectrum in (m for m in model.modules() if isinstance(m, CosineSpectrum)):
         spectrum.search.phase = "locations"
     return model
@@ -166,7 +166,10 @@ def layer_step(layer: Layer, model: Any, device: str, optimizer: Any = None) -> 
 
 
 def network(model: Model) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor | None]:
-    """Make a model with random weights, its inputs, and labels if it is a classifier."""
+    """Make a model with random weights, its inputs, and labels if it is a classifier.
+
+    The global generator of torch gets the seed 0.
+    """
     torch.manual_seed(0)
     model_of_load, inputs, labels = _network(model)
     dtype = getattr(torch, model.dtype)
@@ -234,7 +237,7 @@ def model_step(
 
     If all are frozen, the gradient is propagated to the embeddings, as with any adapter.
     """
-    parameters = trained(module.train())
+    parameters = trainable_parameters(module.train())
     if parameters:
         optimizer = torch.optim.AdamW(parameters, lr=1e-4)
         return training_step(module, inputs, labels, optimizer, device)
@@ -244,6 +247,6 @@ def model_step(
     return training_step(module, inputs, labels, None, device)
 
 
-def trained(model: nn.Module) -> Sequence[nn.Parameter]:
+def trainable_parameters(model: nn.Module) -> Sequence[nn.Parameter]:
     """The parameters that are not frozen."""
     return [p for p in model.parameters() if p.requires_grad]

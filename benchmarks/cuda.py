@@ -2,7 +2,8 @@
 
 Run ``python -m benchmarks.cuda --out FOLDER [--minutes 9]`` from the checkout. The tests marked
 ``cuda`` and the benchmarks run one after the other, each in a process of its own with a time limit:
-one that hangs, dies or fails leaves what it has stored, and the next one runs.
+one that hangs, dies or fails leaves what it has stored, and the next one runs. The command ends its
+children when it gets SIGTERM or SIGHUP, and writes no core dumps.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from benchmarks._page import report, text
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = "cuda.md"
 _CARD = "import json; from benchmarks._record import card; print(json.dumps(card()))"
-_ANSWERS = 120.0  # seconds until the card must have answered
-_LEAST = 12.0  # with fewer seconds left a process would spend them on starting
+_CARD_TIMEOUT = 120.0  # seconds until the card must have answered
+_MIN_SECONDS = 12.0  # with fewer seconds left a process would spend them on starting
 
 
 class Part(NamedTuple):
-    """A process: its name, seconds on a fast card, and arguments; without any, the tests."""
+    """A process: its name, seconds on a fast card, and arguments; the tests have none."""
 
     name: str
     seconds: float
@@ -87,7 +88,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def command_of(part: Part, out: Path, *, rehearse: bool) -> list[str]:
-    """The command line of a part."""
+    """The command line of a part; of the tests, those that mention CUDA."""
     if part.arguments:
         device_options = ["--device", "cpu", "--tiny"] if rehearse else ["--device", "cuda"]
         out_file = str(out / f"{part.name}.json")
@@ -117,7 +118,7 @@ def run_parts(
     """Run every part for which there is time until the end; its name, and how it failed."""
     for index, part in enumerate(PARTS):
         left = end - time.monotonic()
-        if left < _LEAST:
+        if left < _MIN_SECONDS:
             yield part.name, f"not run: {max(left, 0.0):.0f} s were left"
             continue
         seconds = allowance(left, part, PARTS[index + 1 :])
@@ -129,7 +130,7 @@ def _ask_card(out: Path, *, rehearse: bool) -> dict[str, Any]:
     if rehearse:
         return {"card": "A rehearsal on the CPU", "rehearsal": True}
     log = out / "card.log"
-    ending = run([sys.executable, "-c", _CARD], _ANSWERS, log)
+    ending = run([sys.executable, "-c", _CARD], _CARD_TIMEOUT, log)
     refused = f"the card's process {ending}"
     machine = {"refused": refused} if ending else json.loads(text(log).splitlines()[-1])
     if "refused" in machine:

@@ -52,7 +52,7 @@ TINY_SHAPES = ((16, 16), (16, 24))
 def measure_simulation(
     size: int, ranks: tuple[int, ...], names: tuple[str, ...], draws: int, on_cpu: bool, device: str
 ) -> list[Row]:
-    """Simulate one load on the device and perhaps on the CPU."""
+    """Time one simulation on the device and, if ``on_cpu``, on the CPU."""
     runner = Runner(jobs=1)
     simulation = Simulation(
         shapes=squares([size]),

@@ -2,13 +2,13 @@
 
 Run from the checkout: ``python -m benchmarks.expressivity [--out FILE.json] [PART]...``.
 
-- *exact*: the exact errors of all methods at K = 4096, r = 8..32, and one value of D compared with
-  adaptive quadrature.
+- *exact*: the exact errors of all methods at K = 4096, r = 8..32, and one expected sum of the
+  largest squares, by which LoCA's errors are computed, compared with adaptive quadrature.
 - *low rank*: the exact errors of low rank at r = 8..32, compared with 1,000 draws of the sampler at
   K = 4096 and with the singular values of one dense matrix.
 - *sampler*: one draw of all leading singular values compared with other algorithms, on one thread.
-- *start*: time of whole processes that answer exactly, compared with an empty interpreter and with
-  one that only imports what they import of other packages.
+- *start*: time of fresh processes that print an exact result, compared with an empty interpreter
+  and with one that only imports what they import of other packages.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def measure_exact() -> list[dict[str, Any]]:
     rows = timed(
         {
             "all six methods, 25 ranks": ours,
-            "one D value": lambda: expected_top_sum(n, count, 1),
-            "one D value, scipy.integrate.quad": lambda: _by_quadrature(n, count),
+            "one expected sum of largest squares": lambda: expected_top_sum(n, count, 1),
+            "the same by scipy.integrate.quad": lambda: _by_quadrature(n, count),
         }
     )
     gap = abs(_by_quadrature(n, count) / expected_top_sum(n, count, 1) - 1)
@@ -160,7 +160,7 @@ def measure_start(rounds: int = 11) -> list[dict[str, Any]]:
     }
     processor: dict[str, list[float]] = {name: [] for name in commands}
 
-    def timed(name: str) -> None:
+    def run_and_record(name: str) -> None:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         _run(commands[name])
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -168,7 +168,7 @@ def measure_start(rounds: int = 11) -> list[dict[str, Any]]:
         processor[name].append(used)
 
     timings = interleaved(
-        {name: partial(timed, name) for name in commands},
+        {name: partial(run_and_record, name) for name in commands},
         rounds=rounds,
         block_seconds=0.0,
         attempts=1,

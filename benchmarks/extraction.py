@@ -3,15 +3,14 @@
 Run from the checkout: ``python -m benchmarks.extraction [--quick] [--out FILE.json]``.
 
 - *extract*: LoRA and LoCA of a layer in bfloat16, inside rounding cells and without them, for a
-  merged LoRA, where all steps are taken, and for independent entries, where none is; on one thread
+  merged LoRA, where the full search runs, and for independent entries, where it stops at once; on
+  one thread
   and interleaved, with the largest memory in float32 matrices above the pair.
 - *analyze*: an analysis of one layer with its fields on rounding, and without them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from itertools import product
@@ -22,14 +21,14 @@ from unittest.mock import patch
 import click
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
 
 from benchmarks._measure import Step, timed
+from benchmarks._memory import PeakMemory
 from benchmarks._record import OUT, Record, Row
-from benchmarks.rounding import _peak
 from loca_theory.checkpoints import analyze, extract
 from loca_theory.rounding import find_format
 from loca_theory.sweeps import generator
+from loca_theory.sweeps.threads import one_thread
 
 PACKAGES = ("numpy", "scipy", "torch")
 _SHAPES, _QUICK = ((768, 768), (1024, 4096)), ((256, 384),)
@@ -51,24 +50,12 @@ def pair(shape: tuple[int, int], kind: str) -> tuple[dict[str, torch.Tensor], ..
     return {_NAME: base}, {_NAME: (base.float() + change).bfloat16()}
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """On one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 def rows(settings: Row, rivals: dict[str, Step], reference: str, rounds: int) -> list[Row]:
     """Times relative to a reference, and the largest memory in float32 matrices."""
     memory: dict[str, float] = {}
     with one_thread():
         for name, step in rivals.items():
-            with _peak() as peak:
+            with PeakMemory() as peak:
                 step()
             memory[name] = peak.bytes / (4 * settings["p"] * settings["q"])
         times = timed(rivals, reference, rounds=rounds, attempts=1)

@@ -7,10 +7,10 @@ Run from the checkout: ``python -m benchmarks.increments [--matrices 8] [--out F
   and the nine dense SVDs, in this process. The ratio is that of the medians, with the imports taken
   off. The rivals run in rounds and in random order.
 - *large*: matrices of LLaMA-7B's shape (4096×4096, bfloat16, sharded), whose increments are
-  independent entries plus a weak spike: reading and analysing one, with and without its entries in
-  random order, as one matrix per kind is, compared with the eigenvalues of its Gram matrix alone,
-  on one thread and in random order.
-- *extraction*: LoRA of rank 16 of one of these matrices, read and computed, and the dense SVD of
+  independent entries plus a weak spike: reading and analysing one, with and without the shuffled
+  control, which runs for one matrix per kind, compared with the eigenvalues of its Gram matrix
+  alone, on one thread and in random order.
+- *extraction*: reading one of these matrices and extracting a LoRA of rank 16, and the dense SVD of
   its increment alone, on one thread and in random order.
 - *weightwatcher*: time and result of the Marchenko–Pastur fit of some of the same increments, by
   WeightWatcher (``pip install 'loca-theory[bench]'``) and by this package.
@@ -39,7 +39,6 @@ import click
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from threadpoolctl import threadpool_limits
 
 from benchmarks._measure import timed
 from benchmarks._record import OUT, Record
@@ -49,9 +48,10 @@ from loca_theory.checkpoints.measure.matrix import analyse_matrix
 from loca_theory.checkpoints.measure.settings import Settings
 from loca_theory.increments import fit_bulk
 from loca_theory.increments.eigenvalues import squared_singular_values
+from loca_theory.sweeps.threads import one_thread
 
 PACKAGES = ("numpy", "scipy", "torch", "safetensors")
-SIZE, LAYERS_A_SHARD = 4096, 4
+SIZE, LAYERS_PER_SHARD = 4096, 4
 _CHANGE, _SPIKE = 1e-3, 1.5
 _COMPARED = 3
 # A round takes up to a minute.
@@ -70,10 +70,10 @@ def make_pair(folder: Path, matrices: int) -> tuple[Path, Path]:
         for layer in range((matrices + 1) // 2)
         for kind in ("q", "v")
     ][:matrices]
-    for start in range(0, matrices, 2 * LAYERS_A_SHARD):
+    for start in range(0, matrices, 2 * LAYERS_PER_SHARD):
         shard = f"model-{start:05d}.safetensors"
         content: dict[str, dict[str, torch.Tensor]] = {side: {} for side in sides}
-        for name in names[start : start + 2 * LAYERS_A_SHARD]:
+        for name in names[start : start + 2 * LAYERS_PER_SHARD]:
             base = 0.02 * torch.randn(SIZE, SIZE, generator=source)
             u, v = (torch.randn(SIZE, generator=source) for _ in range(2))
             strength = _SPIKE * 2 * SIZE**0.5 / SIZE
@@ -139,7 +139,7 @@ from loca_theory.cli import main
 atexit.register(lambda: Path(os.environ["MODULES"]).write_text(json.dumps(list(sys.modules))))
 main()
 """
-# The order in which the command imported them; some modules are not found by their names.
+# Import the command's modules in its order; skip those that cannot be imported by name.
 _IMPORTS = """
 import contextlib, importlib, json, os
 from pathlib import Path
@@ -193,13 +193,8 @@ def measure_extraction(base: Path, tuned: Path, rounds: int) -> list[dict[str, A
 
 def _on_one_thread(rivals: dict[str, Callable[[], object]], rounds: int) -> list[dict[str, Any]]:
     """The times of rivals, and their ratios to the last."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            rows = timed(rivals, rounds=rounds, attempts=_ATTEMPTS)
-    finally:
-        torch.set_num_threads(threads)
+    with one_thread():
+        rows = timed(rivals, rounds=rounds, attempts=_ATTEMPTS)
     return [{**row, "ratio": row["median_s"] / rows[-1]["median_s"]} for row in rows]
 
 

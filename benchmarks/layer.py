@@ -46,7 +46,7 @@ from benchmarks._rivals import (
     layer_step,
     model_step,
     network,
-    trained,
+    trainable_parameters,
 )
 from loca_theory.adapters import kernels, linear_operator
 
@@ -100,7 +100,7 @@ def _builds(load: Layer | Model, names: Sequence[str], device: str) -> dict[str,
     def build(rival: str) -> tuple[Step, Mapping[str, Any]]:
         torch.manual_seed(0)
         adapter = adapted(copy.deepcopy(base), rival, load.components, load.r).to(device)
-        facts = {"trained": sum(p.numel() for p in trained(adapter))}
+        facts = {"trained": sum(p.numel() for p in trainable_parameters(adapter))}
         if isinstance(load, Layer):
             return layer_step(load, adapter, device), facts
         return model_step(adapter, inputs, labels, device), facts

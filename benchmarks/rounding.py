@@ -5,8 +5,9 @@ Run from the checkout: ``python -m benchmarks.rounding [--quick] [--out FILE.jso
 - *merges*: LoRA of known rank merged into normal weights by PEFT's recipes, with a median change of
   x median steps. By unknowns per changed entry and recipe: how often the rank is found, how often
   there is no claim, the error of the fit relative to that of the truncated SVD of d (median and
-  largest), and entries that a merge gives back to the bit, of fit and SVD.
-- *negatives*: changes that are not of low rank, all of which should stay without a claim.
+  largest), and entries that merging the result again reproduces exactly, of
+  fit and SVD.
+- *negatives*: changes of another form than the one that is searched for; no claim is right.
 - *cost*: a fit with its cells, and the search for the rank with its held-out cells, relative to the
   eigenvalues of the Gram matrix of one 4096x4096 matrix, on one thread and interleaved; and the
   largest memory in float32 matrices above the pair.
@@ -22,9 +23,9 @@ from pathlib import Path
 import click
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
 
 from benchmarks._measure import timed
+from benchmarks._memory import PeakMemory
 from benchmarks._record import OUT, Record, Row
 from loca_theory.rounding import (
     FORMATS,
@@ -38,6 +39,7 @@ from loca_theory.rounding import (
     rounding_cells,
 )
 from loca_theory.sweeps import generator
+from loca_theory.sweeps.threads import one_thread
 from loca_theory.transforms import idct2
 
 PACKAGES = ("numpy", "scipy", "torch")
@@ -166,7 +168,7 @@ def summaries(rows: list[Row]) -> Iterator[Row]:
 
 
 def measure_merges(*, quick: bool, kinds: tuple[str, ...], names: tuple[str, ...]) -> list[Row]:
-    """All merges, summed up."""
+    """Measure all merges, and summarise them by kind."""
     shapes = [(256, 320)] if quick else [(512, 512), (512, 1024)]
     ranks = (2, 8) if quick else (2, 4, 8, 16, 32, 64)
     sizes = (0.3, 10) if quick else (0.1, 0.3, 1, 10, 100)
@@ -178,7 +180,11 @@ def measure_merges(*, quick: bool, kinds: tuple[str, ...], names: tuple[str, ...
 
 
 def negatives(draws: int, *, quick: bool) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    """Pairs whose change is not of low rank."""
+    """Pairs that the search of their kind should not claim.
+
+    These are changes that are not of low rank, for the search for a rank, and one of low rank, for
+    the search for components. All are drawn from one generator, so that their order is fixed.
+    """
     side = 256 if quick else 384
     for number, x in itertools.product(range(draws), (0.03, 0.1, 0.3, 1, 10)):
         source = generator(0, "negatives", number, round(1000 * x))
@@ -246,42 +252,18 @@ def measure_cost(side: int, rounds: int) -> list[Row]:
 
     rivals = {
         "fit, cells included": fit,
-        "rank and belief": search,
+        "search for the rank": search,
         "eigenvalues": lambda: torch.linalg.eigvalsh(gram),
     }
     matrix = 4 * side**2
     memory: dict[str, float] = {}
     for name, step in rivals.items():
-        with _peak() as peak:
+        with PeakMemory() as peak:
             step()
         memory[name] = peak.bytes / matrix
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            rows = timed(rivals, "eigenvalues", rounds=rounds, attempts=1)
-    finally:
-        torch.set_num_threads(threads)
+    with one_thread():
+        rows = timed(rivals, "eigenvalues", rounds=rounds, attempts=1)
     return [row | {"memory, matrices": memory[row["what"]]} for row in rows]
-
-
-class _peak:  # noqa: N801
-    """The largest resident memory in a context, above that at its start; Linux alone tells."""
-
-    bytes = 0
-
-    def __enter__(self) -> _peak:
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-        self._before = _status("VmRSS")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bytes = _status("VmHWM") - self._before
-
-
-def _status(key: str) -> int:
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{key}:"))
 
 
 _PARTS = ("merges", "negatives", "cost")
@@ -290,7 +272,12 @@ _PARTS = ("merges", "negatives", "cost")
 @click.command()
 @click.option("--quick", is_flag=True, help="Small sizes.")
 @click.option("--rounds", default=_ROUNDS, show_default=True, help="Rounds of the timing.")
-@click.option("--draws", default=1, show_default=True, help="Negatives: ten pairs per kind each.")
+@click.option(
+    "--draws",
+    default=1,
+    show_default=True,
+    help="Draws of the negatives; each makes ten pairs per kind.",
+)
 @click.option(
     "--kind", "kinds", multiple=True, type=click.Choice(list(_RECIPES)), default=list(_RECIPES)
 )
@@ -302,7 +289,7 @@ _PARTS = ("merges", "negatives", "cost")
     default=["bfloat16"],
     show_default=True,
 )
-@click.option("--skip", multiple=True, type=click.Choice(_PARTS))
+@click.option("--skip", multiple=True, type=click.Choice(_PARTS), help="A part to leave out.")
 @OUT
 def main(
     *,

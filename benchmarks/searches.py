@@ -1,4 +1,4 @@
-"""Mean cost of a training step under each location search.
+"""Time of a training step under each location search.
 
 Run from the checkout: ``python -m benchmarks.searches [--out FILE.json]``
 (``pip install 'loca-theory[adapters]'``).
@@ -53,8 +53,8 @@ def adapted(model: Any, search: str, components: int, device: str) -> tuple[Any,
     return adapted_model, optimizer
 
 
-def period(load: Layer | Model, search: str, device: str) -> tuple[Step, Mapping[str, Any]]:
-    """Make a function that trains for a whole period."""
+def build_period(load: Layer | Model, search: str, device: str) -> tuple[Step, Mapping[str, Any]]:
+    """Make a function that trains for one period of the schedule; it has no further facts."""
     if isinstance(load, Model):
         module, inputs, labels = network(load)
         module, optimizer = adapted(module, search, load.components, device)
@@ -72,8 +72,8 @@ def period(load: Layer | Model, search: str, device: str) -> tuple[Step, Mapping
 
 
 def measure(load: Layer | Model, device: str, rounds: int, *, tiny: bool) -> list[Row]:
-    """Measure the mean time of a step under every search."""
-    builds = {name: partial(period, load, name, device) for name in SEARCHES}
+    """Time a step under every search: a period divided by its steps."""
+    builds = {name: partial(build_period, load, name, device) for name in SEARCHES}
     rows, times = compare(builds, device=device, rounds=rounds, tiny=tiny)
     for name, timing in times.items():
         rows[name]["ms"] /= _PERIOD

@@ -1,7 +1,7 @@
 """Speed and accuracy of the cosine transforms, compared with other libraries.
 
 Run from the checkout: ``python -m benchmarks.transforms [--out FILE.json]``. Needs the ``bench``
-extra. The part *dense* has ``dct2`` and ``idct2`` against scipy or CuPy, torch-dct and the
+extra. It compares ``dct2`` and ``idct2`` with scipy or CuPy, torch-dct and the
 package's own methods, with the largest error on N(0, 1) entries. A plain real FFT of the same size
 is the floor. On CUDA also in bfloat16, whose floor is an FFT of the same numbers, cast to float32
 beforehand; the other times include the casts.

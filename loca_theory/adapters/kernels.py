@@ -11,7 +11,7 @@ import torch
 from loca_theory.adapters.costs import one_sided_pays
 from loca_theory.adapters.pattern import SparsityPattern, sample_product, shifted, sparse_product
 from loca_theory.locations.gradient import NEIGHBOURS, Sample
-from loca_theory.transforms.dct_paths import transform
+from loca_theory.transforms.dct_implementations import transform
 from loca_theory.transforms.matrices import dct_matrix
 from loca_theory.transforms.transposed import rows_to_spectra, spectra_to_columns_, spectra_to_rows
 

@@ -29,7 +29,7 @@ from loca_theory.adapters.costs import sampling_pays
 from loca_theory.adapters.kernels import Samples, form, from_dense, token_blocks
 from loca_theory.adapters.pattern import SparsityPattern, sparse_product
 from loca_theory.locations.gradient import LocationGradient, location_gradient
-from loca_theory.transforms.dct_paths import without_autocast
+from loca_theory.transforms.precision import without_autocast
 from loca_theory.transforms.transposed import rows_to_spectra, spectra_to_rows
 
 _PATTERN = len(SparsityPattern._fields)

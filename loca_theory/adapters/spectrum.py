@@ -69,7 +69,7 @@ class CosineSpectrum(SearchState):
     Raises:
         InvalidArgumentError: a value is outside these ranges, or settings exclude each other.
 
-    Source: equation (original_dct) of the paper.
+    Source: the paper's inverse DCT, ΔW = α·Cᵀ S D.
     """
 
     _pattern: SparsityPattern

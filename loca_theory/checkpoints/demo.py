@@ -1,4 +1,4 @@
-"""A small pair of trained weights that comes with the package."""
+"""Two small pairs of trained checkpoints that come with the package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def demo_pair(*, merged: bool = False) -> tuple[Path, Path]:
 
     The model is a transformer with two layers that reads 8×8 images of handwritten digits row by
     row. The base was trained to classify 0 to 4, and all its weights were then fine-tuned on 5 to
-    9. ``experiments/demo.py`` of commit 04d2c93b trained both. ``experiments/merged_demo.py``
+    9. ``experiments/merged_demo.py``
     trained a LoRA of the base in bfloat16 on 5 to 9, and merged it.
 
     Args:

@@ -14,7 +14,7 @@ class RecoveryRow:
 
     Attributes:
         search: Name of the search.
-        interpretation: Name of the interpretation.
+        interpretation: How the paper's description of the toy problem is understood.
         size: K.
         components: Number of components.
         condition: Condition number of the fixed weights; None for Gaussian ones.

@@ -1,7 +1,6 @@
 r"""Test statistics for dependence, and their critical values.
 
-The first three are those of :func:`~loca_theory.increments.spectrum.spectral_statistics`. For W
-with p ≥ q, λ are the eigenvalues of C = WᵀW/p; a wide matrix is transposed first.
+For W with p ≥ q, λ are the eigenvalues of C = WᵀW/p; a wide matrix is transposed first.
 
 - ``T``: the appendix's statistic, the fraction of Σλ outside the Marchenko–Pastur edges
   :math:`\hat σ^2 (1 \pm \sqrt{q/p})^2`. For square matrices the lower edge is 0, so under
@@ -9,6 +8,9 @@ with p ≥ q, λ are the eigenvalues of C = WᵀW/p; a wide matrix is transposed
 - ``largest``: λ₁ in the units of its Tracy–Widom limit.
 - ``spikes``: the number of λ beyond the 0.99 quantile of that limit.
 - ``low-frequency``: the fraction of ‖W‖² in the lowest √p × √q frequencies of the DCT.
+
+``T``, ``largest`` and ``spikes`` are those of
+:func:`~loca_theory.increments.spectrum.spectral_statistics`.
 
 σ̂² is the mean square entry. Centring subtracts the mean of each column, as the term "sample
 correlation matrix" implies. Under independence the centred matrix has the law of a (p−1)×q matrix,

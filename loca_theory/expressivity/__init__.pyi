@@ -1,9 +1,9 @@
 from .budgets import Accounting as Accounting
 from .budgets import Budget as Budget
-from .formulas import exact_error as exact_error
 from .limits import limit_crossings as limit_crossings
 from .matrices import approximate as approximate
 from .matrices import retained_energies as retained_energies
+from .method_numbers import exact_error as exact_error
 from .method_table import MethodTable as MethodTable
 from .methods.method import Method as Method
 from .methods.registry import METHODS as METHODS

@@ -14,15 +14,15 @@ from loca_theory._arguments import instance
 from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.formulas import checked_numbers
+from loca_theory.expressivity.method_numbers import checked_numbers
 from loca_theory.expressivity.methods import Method
 from loca_theory.expressivity.methods.coordinates.coordinate_method import CoordinateMethod
 from loca_theory.expressivity.methods.method import checked_approximation
 from loca_theory.expressivity.methods.pretrained.weights import with_weights
 from loca_theory.expressivity.methods.registry import find_method
-from loca_theory.transforms.dct_paths import float32_products
 from loca_theory.transforms.devices import device_memory
 from loca_theory.transforms.inputs import TensorLike, balanced, squared_units, times_power_of_two
+from loca_theory.transforms.precision import float32_products
 
 
 def approximate(

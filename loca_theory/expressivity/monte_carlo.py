@@ -10,7 +10,7 @@ import numpy as np
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.formulas import checked_numbers
+from loca_theory.expressivity.method_numbers import checked_numbers
 from loca_theory.expressivity.methods import Method
 from loca_theory.expressivity.methods.names import seed_name
 from loca_theory.expressivity.methods.registry import identity, is_recognisable

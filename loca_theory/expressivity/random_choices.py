@@ -1,4 +1,4 @@
-"""Random indices and random factors, for the methods that choose them without the matrix."""
+"""Random indices and factors, for methods that choose them without looking at the weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _CHUNK = 8192
 
 
-def required(rng: np.random.Generator | None) -> np.random.Generator:
+def require_rng(rng: np.random.Generator | None) -> np.random.Generator:
     """Return the generator, or raise an error if it is None."""
     if rng is None:
         raise InvalidArgumentError(
@@ -27,11 +27,14 @@ def required(rng: np.random.Generator | None) -> np.random.Generator:
 def random_factors(
     matrix: Tensor, rank: int, rng: np.random.Generator | None
 ) -> tuple[Tensor, Tensor]:
-    """Draw B (p×r) and A (r×q); those of a smaller rank are the leading part."""
+    """Draw B (p×r) and A (r×q), of the matrix's shape and dtype.
+
+    From the same seed, a smaller rank gives the leading columns of B and rows of A.
+    """
     import torch
 
     p, q = matrix.shape
-    factors = torch.from_numpy(required(rng).standard_normal((rank, p + q))).to(matrix)
+    factors = torch.from_numpy(require_rng(rng).standard_normal((rank, p + q))).to(matrix)
     return factors[:, :p].T, factors[:, p:]
 
 

@@ -14,8 +14,8 @@ from loca_theory import _arguments
 from loca_theory._lookup import find, member
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
-from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.memory import check_memory
+from loca_theory.expressivity.method_numbers import checked_numbers
 from loca_theory.expressivity.methods import Method
 from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.names import DEFAULT_NAMES

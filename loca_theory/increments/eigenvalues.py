@@ -12,8 +12,8 @@ import torch
 
 from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.transforms.dct_paths import float32_products
 from loca_theory.transforms.inputs import TensorLike, balanced, squared_units
+from loca_theory.transforms.precision import float32_products
 
 # If the smaller side is at most this, the Gram matrix is formed and solved in double precision.
 DOUBLE_UP_TO = 1536

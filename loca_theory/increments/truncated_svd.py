@@ -30,8 +30,8 @@ import torch
 from loca_theory._arguments import whole_number
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments.eigenvalues import DOUBLE_UP_TO, double_gram
-from loca_theory.transforms.dct_paths import float32_products
 from loca_theory.transforms.inputs import TensorLike, balanced, times_power_of_two
+from loca_theory.transforms.precision import float32_products
 
 # Additional columns of each block; at most this many blocks, of together half of the smaller side.
 _SPARE, _MOST_BLOCKS, _FEWEST_BLOCKS = 8, 12, 6

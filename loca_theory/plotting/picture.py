@@ -1,4 +1,4 @@
-"""Figures of the size that was asked for, in which long titles and legends are wrapped."""
+"""Figures that keep the user's size, and wrap long titles and legends."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def in_style() -> AbstractContextManager[None]:
 
 
 def beside_users_style() -> AbstractContextManager[None]:
-    """Draw in the package's style where the user has set nothing else."""
+    """Draw in the package's style, but keep rcParams that the user has changed."""
     return rc_context({k: v for k, v in STYLE.items() if rcParams[k] == rcParamsDefault[k]})
 
 
@@ -146,12 +146,12 @@ class Picture(Figure):
         return min(widths) / self.dpi, min(heights) / self.dpi
 
     def _wrap(self, text: Text, room: float, *, across: bool = True) -> None:
-        """Wrap a text, from what it was before it was wrapped for another room."""
+        """Wrap a text anew, from what it was before it was wrapped for another width."""
         original, wrapped = self._wrapped.get(text, ("", None))
         if text.get_text() != wrapped:
             original = text.get_text()
         text.set_text(original)
-        _wrap(text, room, across=across)
+        _wrap_to(text, room, across=across)
         if text.get_text() != original:
             self._wrapped[text] = original, text.get_text()
 
@@ -212,8 +212,8 @@ def _lines(axis: Axes) -> int:
     return max((title.get_text().count("\n") for title in _titles(axis)), default=0)
 
 
-def _wrap(text: Text, room: float, *, across: bool = True) -> None:
-    """Break a text, written across or upwards, into lines no longer than ``room``, in pixels."""
+def _wrap_to(text: Text, room: float, *, across: bool = True) -> None:
+    """Break a text, written across or upwards, into lines of at most ``room`` pixels."""
 
     def length() -> float:
         extent = text.get_window_extent()

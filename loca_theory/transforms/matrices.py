@@ -27,7 +27,7 @@ def dct_matrix(
         The (n, n) matrix. All callers share one copy per size, dtype and device, so never write to
         it. ``dct_matrix.cache_clear()`` frees all copies.
 
-    Source: the definition of C below equation (original_dct) of the paper (Ahmed et al., 1974).
+    Source: the definition of C below the inverse DCT of the paper (Ahmed et al., 1974).
     """
     device = torch.device(device)
     if device.type == "cuda" and device.index is None:  # "cuda" and "cuda:0" share a copy

@@ -13,7 +13,7 @@ from typing import Any
 import scipy.fft
 import torch
 
-from loca_theory.transforms.dct_paths import transform
+from loca_theory.transforms.dct_implementations import transform
 from loca_theory.transforms.inputs import widened
 
 

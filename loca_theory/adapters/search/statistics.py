@@ -22,7 +22,7 @@ from torch import nn
 
 from loca_theory.adapters.search.sharding import is_distributed
 from loca_theory.transforms import dct2
-from loca_theory.transforms.dct_paths import float32_products
+from loca_theory.transforms.precision import float32_products
 from loca_theory.transforms.transposed import rows_to_spectra
 
 # The shape of the curvature is estimated from this many tokens of a batch, those of largest norm.

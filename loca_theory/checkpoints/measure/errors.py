@@ -19,8 +19,8 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, Method, spectral_error
 from loca_theory.expressivity.coders.coder import Transform
 from loca_theory.expressivity.coders.registry import CODERS, measure_all
-from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.matrices import mean_retained_energies
+from loca_theory.expressivity.method_numbers import checked_numbers
 from loca_theory.expressivity.methods import LowRank
 from loca_theory.expressivity.methods.coordinates.bases import ENTRIES
 from loca_theory.expressivity.methods.coordinates.coordinate_method import CoordinateMethod

@@ -1,4 +1,7 @@
-r"""Bounds on the gain of coders of single coordinates over independent normal ones."""
+r"""Lower bounds on the error of coders at a number of bits per entry.
+
+One is of independent normal numbers, and one of codes that treat each coordinate alone.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ def water_filling(variances: Array, bits: float) -> float:
 
 
 def spectral_bound(singular_values: Array, shape: tuple[int, int], bits: float) -> float:
-    r"""Least error of a coder of these singular values that does not see the singular vectors.
+    r"""Lower bound on the relative error of codes of single coordinates, fixed before the matrix.
+
+    They know the singular values, and not the singular vectors.
 
     With random singular vectors (Haar), independent on both sides, every coordinate in a separable
     orthonormal basis is :math:`X = ρ ξ` with :math:`ρ = \|Σ b\|`, b uniform on the sphere of

@@ -22,7 +22,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.laws.first_step import StepSize, of_hadamard_product
 from loca_theory.expressivity.methods.method import Budgets, NamedMethod, OptionalRng, squared_norm
-from loca_theory.expressivity.random_choices import random_factors, required
+from loca_theory.expressivity.random_choices import random_factors, require_rng
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -171,7 +171,7 @@ class ScaledRandomBases(FittedFactors):
 
 
 def _seed(rng: OptionalRng) -> NDArray[np.int64]:
-    return required(rng).integers(1 << 63, size=4)
+    return require_rng(rng).integers(1 << 63, size=4)
 
 
 def refitted(matrix: Tensor, weights: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:

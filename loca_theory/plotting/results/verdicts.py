@@ -31,7 +31,7 @@ _COLORS = {
 
 
 def views(result: VerificationResult) -> list[NamedPicture]:
-    """The picture of the verdicts."""
+    """The pictures of a verification: one, of the verdicts by question."""
     draw = partial(draw_verdicts, result.to_frame(), questions=result.ledger.questions)
     return [NamedPicture("verdicts", "Verdicts by question", draw)]
 
@@ -42,8 +42,8 @@ def draw_verdicts(
 ) -> Figure:
     """Number of claims by verdict: one bar per question, and below them one per other role.
 
-    ``table``: One row per claim: ``role``, ``question``, ``section`` (which takes the place of a
-    question that is empty) and ``verdict``. ``questions``: Their order.
+    ``table``: One row per claim: ``role``, ``question``, ``section`` (used where
+    ``question`` is empty) and ``verdict``. ``questions``: Their order.
     """
     is_doubtful = table["role"] == Role.DOUBTFUL
     titles = table["role"].map(lambda role: Role(role).heading)

@@ -26,7 +26,7 @@ class Outcome(StrEnum):
 class Guess:
     """The form of a similar matrix, such as the same weight of another layer.
 
-    A search tries it first, and holds it to the rules for any claim.
+    A search tries it first, and checks it like any other candidate.
 
     Attributes:
         size: Rank or number of components.

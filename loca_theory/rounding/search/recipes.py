@@ -1,11 +1,11 @@
-r"""Which recipe merged a change, from the entries that each leaves outside of its cells.
+r"""Which recipe merged a change, from how many entries each fails to reproduce.
 
 A merge by a recipe gives back the entries in its cells, and no others. The cells of an exact and of
 a rounded increment are equally wide, so fits of one size in both can be compared. Let them leave k₁
-and k₂ of n entries outside. If both recipes were as likely, an entry that only one of them leaves
-outside would be either's with equal probability, so k₁ - k₂ has a standard deviation of at most
-√(k₁ + k₂). A descent ends when 10⁻⁴ n entries are outside, so that fewer say nothing. A recipe is
-clearly better if it leaves fewer outside by more than 2√(k₁ + k₂) + 10⁻⁴ n.
+and k₂ of n entries outside their cells. If both recipes were as likely, an entry that only one of
+them leaves outside would be either's with equal probability, so k₁ - k₂ has a standard deviation of
+at most √(k₁ + k₂). A descent ends when 10⁻⁴ n entries are outside, so smaller differences are not
+evidence. A recipe is clearly better if it leaves fewer outside by more than 2√(k₁ + k₂) + 10⁻⁴ n.
 
 Counts of independent matrices add up: what one matrix leaves open, a checkpoint may tell.
 
@@ -47,7 +47,7 @@ class Misses:
 
 
 def best_merge(misses: Sequence[Misses]) -> Misses | None:
-    """The first of some merges than which no other is clearly better; None if there are none."""
+    """The first merge that is not clearly worse than another; None if there are none."""
     if not misses:
         return None
     fewest = min(misses, key=lambda merge: merge.outside)

@@ -23,7 +23,7 @@ from loca_theory.expressivity.methods.coordinates.coordinate_method import total
 from loca_theory.expressivity.methods.coordinates.selection import Selection
 from loca_theory.expressivity.methods.coordinates.subspace import Indices, Subspace
 from loca_theory.expressivity.methods.method import Budgets, OptionalRng
-from loca_theory.expressivity.random_choices import required
+from loca_theory.expressivity.random_choices import require_rng
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -148,7 +148,7 @@ class GroupedSubspace(Subspace):
     def draw(self, budget: Budget, count: int, rng: OptionalRng) -> Indices:
         """The groups in turn, so that the first N items fill the quotas of N."""
         labels = self.groups(budget.p, budget.q)
-        shuffled = required(rng).permutation(len(labels))
+        shuffled = require_rng(rng).permutation(len(labels))
         order = shuffled[np.argsort(labels[shuffled], kind="stable")]
         sizes = np.bincount(labels)
         within = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)

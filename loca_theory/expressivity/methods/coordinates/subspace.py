@@ -25,7 +25,7 @@ from loca_theory.expressivity.methods.coordinates.selection import both_parts, l
 from loca_theory.expressivity.methods.linear_families import LinearFamily
 from loca_theory.expressivity.methods.method import Budgets, OptionalRng
 from loca_theory.expressivity.methods.pretrained.weights import UsesWeights
-from loca_theory.expressivity.random_choices import random_indices, required
+from loca_theory.expressivity.random_choices import random_indices, require_rng
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,7 +64,7 @@ class Subspace(CoordinateMethod, LinearFamily):
 
     def draw(self, budget: Budget, count: int, rng: OptionalRng) -> Indices:
         """Drawn items in order."""
-        return random_indices(self.items(budget), count, required(rng))
+        return random_indices(self.items(budget), count, require_rng(rng))
 
     def chosen(self, coordinates: Tensor, budget: Budget, rng: OptionalRng) -> Tensor:
         """Indices of random coordinates."""

@@ -5,17 +5,14 @@ Validation, dtype promotion and differentiation are in :mod:`loca_theory.transfo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
-from threading import Lock
-from typing import Any
 
 import numpy as np
 import scipy.fft
 import torch
 
 from loca_theory.transforms.matrices import dct_matrix
+from loca_theory.transforms.precision import float32_products
 
 # On a GPU, products of up to this many multiply-adds end before a processor has launched the
 # kernels of an FFT. On an H200, that is 0.11 ms instead of 0.22 at 768x768.
@@ -33,7 +30,7 @@ def transform(
     if method == "scipy":
         return _by_scipy(x, dims, inverse)
     if method == "fft":
-        return _backward(x, dims) if inverse else _forward(x, dims)
+        return _inverse_by_fft(x, dims) if inverse else _by_fft(x, dims)
     return _by_matmul(x, dims, inverse)
 
 
@@ -63,50 +60,6 @@ def _by_matmul(x: torch.Tensor, dims: int, inverse: bool) -> torch.Tensor:
             left = dct_matrix(x.shape[-2], dtype=x.dtype, device=x.device)
             y = (left.T if inverse else left) @ y
     return y
-
-
-@contextmanager
-def float32_products(device: torch.device) -> Iterator[None]:
-    """Compute the products in this context in the dtype of their factors.
-
-    The context disables autocast and CUDA's TF32, whatever the session has set. A backward pass
-    through these products runs under the settings that hold when it runs.
-    """
-    with without_autocast(device), _without_tf32() if device.type == "cuda" else nullcontext():
-        yield
-
-
-def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Compute the products in this context without autocast, at the precision of the session."""
-    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
-        return torch.autocast(device.type, enabled=False)
-    return nullcontext()
-
-
-@contextmanager
-def _without_tf32() -> Iterator[None]:
-    switch = torch.backends.cuda.matmul
-    # torch 2.9 added fp32_precision, and refuses to read allow_tf32 once the two disagree.
-    is_new = hasattr(switch, "fp32_precision")
-    name, value = ("fp32_precision", "ieee") if is_new else ("allow_tf32", False)
-    with _switch_lock:
-        _switched.append(getattr(switch, name))
-        setattr(switch, name, value)
-    try:
-        yield
-    finally:
-        with _switch_lock:
-            # Until the last context has ended, this is the value that the others need.
-            setattr(switch, name, _switched[0] if len(_switched) == 1 else value)
-            _switched.pop()
-
-
-# The values that the active contexts found; the first is the session's own. All threads share the
-# switch, and in a backward pass each GPU has its own thread: the last to leave restores the
-# session's value. The lock protects only these contexts: if the session has set allow_tf32, another
-# thread that reads it meanwhile gets torch's error that the two names disagree.
-_switched: list[bool | str] = []
-_switch_lock = Lock()
 
 
 # Makhoul's reordering v = (x0, x2, x4, ..., x5, x3, x1) turns the DCT into the real part of a
@@ -163,8 +116,8 @@ def _pack(x: torch.Tensor) -> torch.Tensor:
     return torch.complex(x[..., : n // 2 + 1].contiguous(), imaginary)
 
 
-def _forward(x: torch.Tensor, dims: int) -> torch.Tensor:
-    """One real FFT between a reordering and twiddles."""
+def _by_fft(x: torch.Tensor, dims: int) -> torch.Tensor:
+    """The DCT by one real FFT, after Makhoul's reordering and before twiddles."""
     n = x.shape[-1]
     for axis in range(-dims, 0):
         x = x.index_select(axis, _reordering(x.shape[axis], x.device)[0])
@@ -177,7 +130,8 @@ def _forward(x: torch.Tensor, dims: int) -> torch.Tensor:
     return _unpack(spectrum.mul_(_twiddles(n, n // 2 + 1, x.dtype, x.device)[0]), n)
 
 
-def _backward(x: torch.Tensor, dims: int) -> torch.Tensor:
+def _inverse_by_fft(x: torch.Tensor, dims: int) -> torch.Tensor:
+    """The inverse of :func:`_by_fft`."""
     n = x.shape[-1]
     spectrum = _pack(x).mul_(_twiddles(n, n // 2 + 1, x.dtype, x.device)[1])
     if dims == 2:

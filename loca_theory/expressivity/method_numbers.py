@@ -1,4 +1,4 @@
-"""Numbers that a method gives, checked: its exact error, and those of other engines."""
+"""Call a method's functions of budgets, and check the numbers that they return: errors, mostly."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def exact_error(method: str | Method, budget: Budget) -> float:
 
 
 def checked_numbers(method: Method, function: str, *arguments: Any) -> Array:
-    """Call a function of a method, which must return one number per budget; one for one budget."""
+    """Call a function of a method; it must return finite numbers.
+
+    There is one number per budget if an argument is a sequence of budgets, and otherwise a scalar.
+    """
     shape = next(((len(argument),) for argument in arguments if isinstance(argument, Sequence)), ())
     answer = called(method, function, *arguments)
     requirement = f"one number per budget, {shape[0]} in all" if shape else "a number"

@@ -6,7 +6,7 @@ import pytest
 import scipy.fft
 import torch
 
-from loca_theory.transforms import dct, dct2, dct_paths, idct, idct2
+from loca_theory.transforms import dct, dct2, idct, idct2, precision
 
 CUDA = torch.device("cuda")
 ALL = [dct, idct, dct2, idct2]
@@ -39,7 +39,7 @@ def tf32_switch():
 def test_tf32_is_off_inside_and_as_before_outside(tf32_switch, session):
     """The last of several threads puts it back: each GPU has one in a backward pass."""
     before = tf32_switch.state = getattr(tf32_switch, session)
-    first, second = (dct_paths.float32_products(CUDA) for _ in range(2))
+    first, second = (precision.float32_products(CUDA) for _ in range(2))
     first.__enter__()
     assert tf32_switch.state == tf32_switch.OFF
     second.__enter__()
@@ -47,10 +47,10 @@ def test_tf32_is_off_inside_and_as_before_outside(tf32_switch, session):
     assert tf32_switch.state == tf32_switch.OFF
     second.__exit__(None, None, None)
     assert tf32_switch.state == before
-    with dct_paths.float32_products(torch.device("cpu")):
+    with precision.float32_products(torch.device("cpu")):
         assert tf32_switch.state == before, "not CUDA"
     message = "out of memory"
-    with pytest.raises(RuntimeError, match=message), dct_paths.float32_products(CUDA):
+    with pytest.raises(RuntimeError, match=message), precision.float32_products(CUDA):
         raise RuntimeError(message)
     assert tf32_switch.state == before
 
@@ -58,14 +58,14 @@ def test_tf32_is_off_inside_and_as_before_outside(tf32_switch, session):
 def test_tf32_set_by_the_older_name_is_respected(tf32_switch):
     # Once set by one name and read by the other, torch raises where the two disagree.
     torch.backends.cuda.matmul.allow_tf32 = True
-    with dct_paths.float32_products(CUDA):
+    with precision.float32_products(CUDA):
         pass
     assert torch.backends.cuda.matmul.allow_tf32 is True
 
 
 def test_autocast_is_off_inside_and_as_before_outside():
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        with dct_paths.float32_products(torch.device("cpu")):
+        with precision.float32_products(torch.device("cpu")):
             assert not torch.is_autocast_enabled("cpu")
         assert torch.is_autocast_enabled("cpu")
 
