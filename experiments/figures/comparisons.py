@@ -75,8 +75,8 @@ def draw_comparisons(table: pd.DataFrame) -> Figure:
     return canvas.figure
 
 
-def judged(table: pd.DataFrame) -> pd.DataFrame:
-    """The comparisons with the ledger's bounds and verdicts: by draws where variants share them."""
+def with_ledger_bounds(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with the ledger's bounds and verdicts: those over draws where there are some."""
     by_draws = table["draws_verdict"].notna()
     columns = {name: table[f"draws_{name}"] for name in ("verdict", "low", "high")}
     return table.assign(
@@ -85,8 +85,8 @@ def judged(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def largest_design(table: pd.DataFrame) -> pd.DataFrame:
-    """The decided comparisons over the most tasks."""
-    table = judged(table)
+    """The decided comparisons of the design with the most tasks."""
+    table = with_ledger_bounds(table)
     table = table[table["verdict"].notna()]
     return table[table["tasks"] == table["tasks"].max()]
 

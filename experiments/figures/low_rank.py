@@ -1,4 +1,4 @@
-"""Figure of the trainings under which an increment is of low rank, or like independent entries."""
+"""Figure of the energy that rank K/8 retains of full increments, by training setting."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ _FACTORS = {
 def draw_low_rank(table: pd.DataFrame) -> Figure:
     """Energy of the K/8 largest singular values by training: a panel per task, a row per training.
 
-    One stroke is the fraction f + 2zφ(z) that the best cosine coefficients of the same budget
-    retain, the other what low rank would retain of independent normal entries.
+    Vertical marks: what the best cosine coefficients retain at the same budget (f + 2zφ(z), where f
+    is their fraction of the entries and z the normal quantile of 1 − f/2), and what low rank
+    retains of independent normal entries.
     """
     table = table[table["retained"].notna()]
     if table.empty:

@@ -14,9 +14,18 @@ from loca_theory.plotting.lines import LOOKS
 
 _SIZE, _RANK = 768, 8
 _THEOREM = {"printed line": "random locations", "LoRA": "LoRA", "LoCA": "LoCA"}
-# Names of the studies of published fine-tunes, in their order.
-_SHORT = ("MiniLM", "BERT", "BERT, less data", "LSTM, class I", "LSTM, class II", "LSTM, spectra",
-          "IM2Deep", "CHGNet", "ANI")  # fmt: skip
+# Short names of the studies of published fine-tunes, in the order of STUDIES.
+_SHORT = (
+    "MiniLM",
+    "BERT",
+    "BERT, less data",
+    "LSTM, class I",
+    "LSTM, class II",
+    "LSTM, spectra",
+    "IM2Deep",
+    "CHGNet",
+    "ANI",
+)
 
 
 @styled

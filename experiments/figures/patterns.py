@@ -17,7 +17,7 @@ _DIRECTIONS = 4
 def draw_patterns(table: pd.DataFrame) -> Figure:
     """The increments of each method in the first and the last layer; each has its own scale.
 
-    Below each is the energy of the picture's largest singular values: stripes have all of it there.
+    Below each is the fraction of the energy in its 4 largest singular values; stripes have 100%.
     """
     if table.empty:
         raise nothing_to_draw()

@@ -1,4 +1,4 @@
-"""Figures of what retains most of fine-tunes that others published, and of their controls."""
+"""Bar charts of which form of adapter retains most of each published fine-tune, with controls."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def draw_published(table: pd.DataFrame) -> Figure:
 
 
 def draw_studies(axis: Axes, rows: pd.DataFrame, roles: Mapping[str, tuple[float, float]]) -> None:
-    """A bar per study and role, divided by which form retains most in how many of its matrices."""
+    """A bar per study and role, stacked by the fraction of matrices in which each form wins."""
     studies = [name for name in STUDIES if name in set(rows["study"])]
     for (study, role), part in rows[rows["role"].isin(roles)].groupby(["study", "role"]):
         offset, thickness = roles[str(role)]

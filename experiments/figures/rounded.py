@@ -1,4 +1,7 @@
-"""Figure of what extract finds inside rounding cells, of changes that are known."""
+"""Figure of what ``extract`` gains by looking inside rounding cells.
+
+Left, how much of a known change it recovers; right, its gain on published fine-tunes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _LEAST = 1e-8
 
 @styled
 def draw_rounded(table: pd.DataFrame) -> Figure:
-    """Left, what is missed of merged LoRA; right, what the cells change of full fine-tunes.
+    """Left: error on merged LoRAs, in bfloat16. Right: gain on published fine-tunes, all formats.
 
     ``table``: the adapters of ``experiments.published.rounded``.
     """
@@ -37,7 +40,7 @@ def draw_rounded(table: pd.DataFrame) -> Figure:
     left.set_xscale("log")
     left.set_yscale("log")
     left.set_xlabel("median change, in steps of the weights")
-    left.set_ylabel("missed of the change")
+    left.set_ylabel("fraction of the change missed")
     left.set_title("A LoRA merged into bfloat16")
     left.legend(fontsize=7)
     full = table[~table["study"].str.startswith("merged")]
@@ -45,6 +48,6 @@ def draw_rounded(table: pd.DataFrame) -> Figure:
     right.axhline(0, color=GREY, linewidth=0.8)
     right.plot(full["changed"], gains, ".", color=BLUE, markersize=3, alpha=0.6)
     right.set_xlabel("fraction of the entries that changed")
-    right.set_ylabel("more retained, points")
+    right.set_ylabel("gain in energy retained, percentage points")
     right.set_title(f"{len(full):,} adapters of published fine-tunes")
     return figure

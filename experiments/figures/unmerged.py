@@ -9,31 +9,29 @@ from loca_theory.plotting.canvas import BLACK, BLUE, Picture, styled
 
 _DTYPE, _MERGE = "bfloat16", "float32 adapter"
 _SVD = "#d55e00"
-# Where every entry is the same, a logarithm shows the smallest fraction that could be told.
-_LEAST = 3e-6
+# Lower end of the logarithmic axis, where a fraction of 0 is drawn; no SVD comes so close.
+_FLOOR = 3e-6
 _TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1)
 
 
 @styled
 def draw_unmerged(table: pd.DataFrame) -> Figure:
-    """A point per layer: error of the recovered change, and entries that a merge gives otherwise.
+    """A point per layer: error of the recovered change, and entries that merging again changes.
 
-    Both against the unknown numbers per changed entry; where no rank was claimed, the SVD alone.
+    Both are plotted against r(p + q) per changed entry. Layers without a claimed rank show only the
+    SVD.
     """
     table = table[(table["dtype"] == _DTYPE) & (table["merge"] == _MERGE)]
+    table = table.assign(
+        other=(1 - table["identical"]).clip(lower=_FLOOR), other_svd=1 - table["identical_svd"]
+    )
     recovered = table[table["found_rank"].notna()]
     figure = Picture(figsize=(7.6, 3.2))
     axes = figure.subplots(1, 2, sharex=True)
     panels = {
         "error ‖recovered − ΔW‖² / ‖ΔW‖²": ("error_svd", "error"),
-        "fraction of entries that a merge gives otherwise": ("other_svd", "other"),
+        "fraction of entries that differ when merged again": ("other_svd", "other"),
     }
-    table, recovered = (
-        rows.assign(
-            other=(1 - rows["identical"]).clip(lower=_LEAST), other_svd=1 - rows["identical_svd"]
-        )
-        for rows in (table, recovered)
-    )
     for axis, (label, (svd, cells)) in zip(axes, panels.items(), strict=True):
         axis.plot(table["unknowns"], table[svd], "x", color=_SVD, markersize=4)
         axis.plot(recovered["unknowns"], recovered[cells], "o", color=BLUE, markersize=3.5)

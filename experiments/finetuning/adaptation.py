@@ -1,4 +1,4 @@
-"""Adapt a model with a method, and its trained parameters: groups for the optimiser, and counts."""
+"""Add a method's adapter to a model; group its parameters for the optimiser, and count them."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def adapt(
     targets: Sequence[str],
     head: str | None,
     seed: int,  # of random locations, and of random factors that are never trained
-    # Settings of LoCA but those of the variant: B_s as a fraction, fields of its configuration.
+    # Settings of LoCA other than the variant's: B_s as a fraction, fields of its configuration.
     overrides: Mapping[str, Any] | None = None,
 ) -> nn.Module:
-    """Prepare a pretrained model with its new head for training, in place."""
+    """Add the adapter and return the model to train; the given model is modified too."""
     shape = target_shape(model, targets)
     check(method, budget, shape, overrides or {})
     if method.kind == "default":
@@ -68,7 +68,7 @@ def with_adapter(model: nn.Module, config: Any, targets: Sequence[str], head: st
 
 
 def default_config(method: Method, seed: int) -> Any:
-    """The configuration of PEFT of a method at PEFT's defaults, but those of its options."""
+    """A method's configuration: PEFT's defaults, except for the method's options."""
     types = importlib.import_module("peft.mapping").PEFT_TYPE_TO_CONFIG_MAPPING
     settings = dict(method.options)
     config: Any = types[settings.pop("tuner")](**settings)

@@ -39,8 +39,9 @@ class Method:
     kind: str  # its implementation, for example a PEFT configuration
     # Lowest of the learning rates that it is tuned over, by group of tasks.
     lowest: Mapping[str, float] = field(default_factory=dict)
-    fraction: float = 1.0  # components of LoCA per number of the budget
-    # Of LoCA, which define a variant; of PEFT's defaults, the tuner and what is changed.
+    fraction: float = 1.0  # LoCA components per trained number of the budget
+    # Kind ``loca``: fields of its configuration that make this variant. Kind ``default``: PEFT's
+    # tuner, and the fields that differ from its defaults.
     options: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""  # why the method is not run; empty if it is
 

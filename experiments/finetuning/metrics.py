@@ -10,7 +10,7 @@ METRIC = "accuracy"
 
 
 def predictions(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Predicted numbers, classes or, of a causal model, next tokens, of each run (R, n)."""
+    """Predictions of each run: numbers or classes (R, n), or next tokens (R, n, T − 1)."""
     if labels.is_floating_point():
         return logits[..., 0]
     return (logits[:, :, :-1] if labels.ndim == 2 else logits).argmax(-1)
@@ -22,12 +22,12 @@ def targets(labels: torch.Tensor) -> torch.Tensor:
 
 
 def accuracy(predicted: torch.Tensor, labels: torch.Tensor) -> float:
-    """Fraction of right predictions."""
+    """Fraction of correct predictions."""
     return float((predicted == labels).double().mean())
 
 
 def correlation(predicted: torch.Tensor, labels: torch.Tensor) -> float:
-    """Pearson's correlation; 0 if either is constant. Of two classes it is that of Matthews."""
+    """Pearson's correlation; 0 if either is constant. For two classes it is Matthews'."""
     pair = torch.stack([predicted.double(), labels.double()])
     pair = pair - pair.mean(1, keepdim=True)
     product = pair.square().sum(1).prod()

@@ -46,7 +46,7 @@ class Run:
             fused=True,
         )
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._warm_up)
-        # Before a search ends, and with it the record that locations are learned.
+        # Count now: later, ``is_searching`` is false and learned locations would be missed.
         self.counts = count(self.model, self.head, pruned_to=p["r"] if self.is_adalora else None)
         self.spectra = [m for m in self.model.modules() if isinstance(m, CosineSpectrum)]
         if any(spectrum.is_searching for spectrum in self.spectra):
@@ -73,7 +73,7 @@ class Run:
         return random_batches(total, chosen.get("train"), chosen["batch"], rng)
 
     def update(self, loss: float) -> None:
-        """Step after the backward pass, unless the loss is not finite."""
+        """Record the loss and take a step; no more steps after a loss that is not finite."""
         self.losses.append(loss)
         self.diverged = self.diverged or not math.isfinite(loss)
         if not self.diverged:

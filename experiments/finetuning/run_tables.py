@@ -14,7 +14,7 @@ SETTINGS = ("scaling", "alternating", "location_rate")
 _RUN = ("task", "method", "r", "seed", *SETTINGS)
 COLUMNS = (*_RUN, "measure", "metric", "loss", "diverged")
 _NUMBERS = ("r", *SETTINGS, "metric", "loss")
-# Summaries and curves have no metric of a seed.
+# Summaries and curves have no metric per seed, so they are skipped.
 _RUNS_HAVE = {"task", "method", "seed", "metric", "diverged"}
 
 
@@ -34,7 +34,7 @@ def read_runs(folder: Path) -> pd.DataFrame:
         missing = sorted({*COLUMNS} - {*table.columns})
         if missing:
             raise ResourceError(f"{path} has runs without {', '.join(missing)}; make it again")
-        if "setting" in table.columns:  # without those at other learning rates than that chosen
+        if "setting" in table.columns:  # drop runs at rates that were not chosen
             table = table[table["setting"] != "rate"]
         tables.append(table[[*COLUMNS]].astype(dict.fromkeys(_NUMBERS, float)))
     if not tables:

@@ -34,7 +34,7 @@ def settings(task: str, *, quick: bool = False) -> dict[str, Any]:
     """All settings of a task: those of the protocol, overridden by those of the task.
 
     A small task has variants with random data, for example ``digits-3``, where five random digits
-    are new. Their number is the setting ``draw``, which is 0 for the task itself.
+    are new. The suffix is the setting ``draw``, which is 0 for the task itself.
     """
     tasks = {name: entry for name, entry in _read().items() if name != PROTOCOL}
     name = kind_of(task)

@@ -25,7 +25,7 @@ from loca_theory.sweeps import generator
 from loca_theory.sweeps.store import Point
 
 EXPERIMENT = "finetuning"
-# The packages and modules whose code trains.
+# Modules whose source is hashed, so that stored runs become stale when it changes.
 PACKAGES = (
     "experiments.finetuning.adaptation",
     "experiments.finetuning.methods",
@@ -47,7 +47,7 @@ _DIVERGED = 10.0
 EARLY = {"loss_10": (1, 10), "loss_25": (16, 25)}
 
 Measured = tuple[float | None, float | None, list[float] | None]
-"""Loss, metric and metrics of every n-th example from each start; None if the loss diverged."""
+"""Loss, metric, and metric of interleaved subsets of examples; None if the loss diverged."""
 
 
 def compute(
@@ -67,7 +67,10 @@ def compute(
 def trained(
     point: Point, folder: Path, start: Callable[[Group], None] | None = None
 ) -> Iterator[tuple[Group, list[dict[str, Any]], float]]:
-    """The runs of a point after training, their results, and seconds of each."""
+    """The runs of a point after training, their results, and the seconds of each.
+
+    Sets torch's global generator, which is restored afterwards.
+    """
     p = dict(point.parameters)
     with opened(p, folder) as (prepared, splits, device):
         began = time.process_time()
@@ -92,7 +95,7 @@ def _seed_of(seed: int, purpose: str) -> int:
 
 
 class Group:
-    """Runs with one configuration and other seeds."""
+    """Runs of one configuration that differ only in their seed, trained together."""
 
     def __init__(
         self, p: dict[str, Any], prepared: Prepared, splits: dict[str, Split], device: torch.device
@@ -174,7 +177,7 @@ class Group:
 
     @torch.no_grad()
     def evaluate(self, split: str, limit: int | None = None) -> list[Measured]:
-        """Mean loss, metric and metrics of the parts of ``limit`` examples, of each run."""
+        """Each run's loss and metric on the first ``limit`` examples, and metrics of subsets."""
         for run in self.runs:
             run.model.eval()
         examples = {name: values[:limit] for name, values in self.splits[split].items()}

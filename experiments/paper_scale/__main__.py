@@ -19,8 +19,8 @@ _POSITIVE = click.IntRange(min=1)
 
 @click.command(cls=Command)
 @click.argument("name", metavar="NAME", type=click.Choice(["list", *families()]))
-@click.option("--task", help="Default: the first that list shows.")
-@click.option("--model-size", help="Default: the first that list shows.")
+@click.option("--task", help="Default: the first shown by `list`.")
+@click.option("--model-size", help="Default: the first shown by `list`.")
 @click.option("--method", default="loca", show_default=True, help="Fine-tuning method.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), multiple=True,
               help="May be given several times; default: the paper's seeds, or 0.")  # fmt: skip

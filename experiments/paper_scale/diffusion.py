@@ -46,6 +46,7 @@ class NoiseLoss:
         noise = torch.randn(after.shape, generator=generator).to(device)
         times = torch.randint(levels, (size,), generator=generator).to(device)
         if unet.training:
+            # Dropped: the text in [0, f), both in [f, 2f), the image in [2f, 3f).
             fraction, drawn = self._dropout, torch.rand(size, device=device)
             said = torch.where((drawn < 2 * fraction)[:, None, None], nothing, said)
             keeps = ~((drawn >= fraction) & (drawn < 3 * fraction))

@@ -36,7 +36,7 @@ class Prepared:
 
 @contextmanager
 def readable(source: object, option: str) -> Iterator[None]:
-    """Turn errors of reading, which are of many types, into one line."""
+    """Raise any error of reading as one line that names the source and the option to change."""
     try:
         yield
     except Exception as error:
@@ -54,7 +54,7 @@ def load_pretrained(kind: Any, choice: Choice, **options: Any) -> Any:
 
 
 def read_data(choice: Choice) -> dict[str, Any]:
-    """Read the parts of a data set that are trained and evaluated on."""
+    """Read the splits of a data set for training and evaluation, by name."""
     task = choice.family.tasks[choice.task]
     parts = ["train", *task.evaluation]
     options: dict[str, Any] = (

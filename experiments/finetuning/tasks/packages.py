@@ -1,8 +1,8 @@
 """Tasks of texts: which package a docstring or the source of a function is from.
 
-A small transformer was pretrained to tell the docstrings of other packages apart; of a draw, both
-halves of the packages are random. Its tokens are hashed words. Names of packages are masked, and
-the splits have no file in common.
+A small transformer was pretrained to tell the docstrings of other packages apart; in a variant,
+both halves of the packages are random. Its tokens are hashed words. Names of packages are masked,
+and the splits have no file in common.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _encoded(
     seen: set[tuple[int, ...]],
     limit: int | None = None,
 ) -> Split:
-    """Tokens and labels of the first texts that are not ``seen``, to which they are added."""
+    """Tokens and labels of the first texts that are not in ``seen``; adds them to it."""
     rows: list[tuple[int, ...]] = []
     labels: list[int] = []
     for text, label in part:
@@ -84,7 +84,7 @@ def _encoded(
 
 
 def model(chosen: dict[str, Any]) -> nn.Module:
-    """The model before it is pretrained, or without its weights."""
+    """A model with random weights, from torch's global generator."""
     return small_transformer(chosen, len(PACKAGES), vocabulary=chosen["vocabulary"])
 
 

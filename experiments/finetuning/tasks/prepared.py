@@ -142,7 +142,10 @@ def base_model(prepared: Prepared, chosen: Mapping[str, Any]) -> nn.Module:
 def opened(
     p: Mapping[str, Any], folder: Path
 ) -> Iterator[tuple[Prepared, dict[str, Split], torch.device]]:
-    """The prepared task of a point, its data on the point's device, and the device."""
+    """A run's prepared task, its data on the run's device, and the device.
+
+    Restores torch's random state afterwards, and silences warnings meanwhile.
+    """
     device, prepared = torch.device(p["device"]), Prepared(folder / p["folder"], p["digest"])
     splits, _ = load(*prepared)
     moved = {name: {key: t.to(device) for key, t in part.items()} for name, part in splits.items()}
@@ -152,7 +155,7 @@ def opened(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence messages of transformers and PEFT that do not apply to small models."""
+    """Silence all warnings, and the messages and progress bars of transformers."""
     from transformers.utils import logging
 
     before = logging.get_verbosity()
@@ -170,7 +173,10 @@ def quiet() -> Iterator[None]:
 def random_batches(
     total: int, limit: int | None, size: int, rng: np.random.Generator
 ) -> Iterator[torch.Tensor]:
-    """Indices of batches of at most ``limit`` random examples, one pass after the other."""
+    """Endless random batches of ``size`` indices, of a fixed random subset of ``limit`` examples.
+
+    An incomplete batch at the end of a pass is dropped.
+    """
     pool = rng.permutation(total)[:limit]
     if size > len(pool):
         raise InvalidArgumentError(

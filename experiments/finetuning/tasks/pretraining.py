@@ -1,8 +1,8 @@
-"""A plain training loop, for pretrained models that no installed package contains.
+"""Pretrained models of tasks, stored or trained.
 
 Training is chaotic: rounding differs between processors, and so do the models. Therefore the models
-that stored results were computed with are kept next to this file, by the hash of what they were
-trained on.
+that stored results were computed with are kept next to this file, named by a hash of
+the training data, the shapes of the tensors and the settings of the training.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ MODELS = Path(__file__).parent / "models"
 
 
 def pretrain(module: ModuleType, chosen: dict[str, Any], examples: Split) -> Split:
-    """Train the model of a task from scratch on random batches with AdamW and a linear schedule."""
+    """The pretrained weights of a task's model: the stored ones, or trained here from scratch.
+
+    Training takes random batches, AdamW and a linear schedule. Nothing is written.
+    """
     how = (chosen["pretraining_steps"], module.BATCH, chosen["pretraining_rate"])
     # The hash of the training set, the sizes of the model and the settings of the training.
     with torch.device("meta"):

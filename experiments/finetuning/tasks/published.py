@@ -1,7 +1,8 @@
-"""Published texts with labels, for the pretrained sentence transformer.
+"""Labelled text tasks for the pretrained sentence transformer.
 
-The files are read as they were published; ``files`` of the settings are names in the folder
-``data``. Texts that occur twice are taken once, and none is in two splits.
+Texts come from files in the folder ``data`` (``train_files``, ``test_files``, ``without_files``) as
+they were published, or from docstrings and functions of installed packages (``texts``). Texts that
+occur twice are taken once, and none is in two splits.
 """
 
 from __future__ import annotations
@@ -86,14 +87,15 @@ Example = tuple[tuple[str, ...], str]
 """One or two texts, and the label."""
 
 _READERS = {"docstrings": docstrings_in, "functions": functions_in}
-# Of the files of each package, these fractions are for two splits to test on.
+# Fractions of each package's files for the validation and the test split.
 _TESTED = (0.3, 0.3)
 _MOST_SCORE = 5.0
 
 
 def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], None]:
     """Make the splits of tokenised texts; the pretrained model stays in its package."""
-    # Runs draw their training sets from the pool; the rest validates, and tests if texts lack.
+    # Runs draw their training sets from the pool; the rest is for
+    # validation, then for the test set if it is short.
     excluded = chosen.get("without_files", ())  # whose texts no split has
     seen = {texts for name in excluded for texts, _ in _read(chosen, name)}
     test, held, train = (_distinct(part, seen) for part in _parts(chosen))
@@ -138,7 +140,7 @@ def _read(chosen: Mapping[str, Any], name: str) -> Iterator[Example]:
 
 
 def _distinct(examples: list[Example], seen: set[tuple[str, ...]]) -> list[Example]:
-    """The examples in random order, without those whose texts are ``seen``, and others once."""
+    """The examples in random order, without texts in ``seen``, to which they are added."""
     distinct = []
     for number in generator(0, "published.texts").permutation(len(examples)):
         texts, label = examples[number]

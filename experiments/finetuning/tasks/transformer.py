@@ -1,8 +1,8 @@
 r"""A small transformer, and the forward pass of several copies of it at once.
 
-The copies are runs with other seeds. Weights that they share are applied to the tokens of all runs
-in one product; weights of their own, in one product of stacks. An adapter of PEFT in place of a
-linear layer takes part by its increment: the layer's weight in run r is :math:`W + \Delta W_r`.
+The copies are runs with different seeds. Weights that they share are applied to the tokens of all
+runs in one product; weights of their own, in one product of stacks. An adapter of PEFT in place of
+a linear layer takes part by its increment: the layer's weight in run r is :math:`W + \Delta W_r`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SmallTransformer(nn.Module):
     """A pre-norm transformer without dropout: a classifier, or a causal language model.
 
     A causal model predicts at each position the token after it, from this and earlier positions.
-    Otherwise, a learned vector is put before the first position, and what becomes of it is
+    Otherwise, a learned class token is put before the first position, and its last state is
     classified.
     """
 
@@ -99,24 +99,30 @@ def group_logits(models: Sequence[nn.Module], inputs: torch.Tensor) -> torch.Ten
     first = cores[0]
     runs, count = inputs.shape[:2]
     h = _embedded([core.embed for core in cores], inputs)
-    start = _own([core.start for core in cores])
+    start = _shared_or_stacked([core.start for core in cores])
     if len(first.start):
         h = torch.cat([start.expand(runs, 1, -1)[:, None].expand(-1, count, -1, -1), h], dim=2)
-    positions = _own([core.positions for core in cores])
+    positions = _shared_or_stacked([core.positions for core in cores])
     h = h + (positions if positions.ndim == 2 else positions[:, None])
     last = len(first.blocks) - 1
     for n in range(last + 1):
-        h = _block([core.blocks[n] for core in cores], h, first, only_start=n == last)
+        h = _block([core.blocks[n] for core in cores], h, first, only_class_token=n == last)
     h = _normed([core.norm for core in cores], h)
     logits = _linear([core.head for core in cores], h)
     return logits if first.causal else logits[:, :, 0]
 
 
-def _block(blocks: Sequence[Any], h: torch.Tensor, core: Any, *, only_start: bool) -> torch.Tensor:
-    """Apply a block to (R, N, T, width); ``only_start`` returns the state of the start only."""
+def _block(
+    blocks: Sequence[Any], h: torch.Tensor, core: Any, *, only_class_token: bool
+) -> torch.Tensor:
+    """Apply a block to (R, N, T, width), and return all states.
+
+    ``only_class_token`` returns that of the class token alone; a causal model has none and ignores
+    it.
+    """
     normed = _normed([block.norm1 for block in blocks], h)
     asking = normed
-    if only_start and not core.causal:
+    if only_class_token and not core.causal:
         asking, h = normed[:, :, :1], h[:, :, :1]
     query, key, value = (
         _linear([getattr(block, name) for block in blocks], x)
@@ -136,19 +142,21 @@ def _block(blocks: Sequence[Any], h: torch.Tensor, core: Any, *, only_start: boo
 def _linear(layers: Sequence[Any], x: torch.Tensor) -> torch.Tensor:
     """Apply one linear layer of each run to (R, N, T, q): (R, N, T, p)."""
     tokens = x.flatten(1, 2)
-    layers = [_chosen(layer) for layer in layers]
+    layers = [_trained_copy(layer) for layer in layers]
     if isinstance(layers[0], nn.Linear):
-        y = _affine(tokens, _own([layer.weight for layer in layers]), layers)
+        y = _affine(tokens, _shared_or_stacked([layer.weight for layer in layers]), layers)
     elif adds_matrix(layers[0]):
         bases = [layer.get_base_layer() for layer in layers]
-        y = _affine(tokens, _own([base.weight for base in bases]) + increments(layers), bases)
+        y = _affine(
+            tokens, _shared_or_stacked([base.weight for base in bases]) + increments(layers), bases
+        )
     else:
         y = torch.stack([layer(part) for layer, part in zip(layers, tokens, strict=True)])
     return y.unflatten(1, x.shape[1:3])
 
 
 def _affine(x: torch.Tensor, weight: torch.Tensor, layers: Sequence[nn.Linear]) -> torch.Tensor:
-    bias = _own([layer.bias for layer in layers])
+    bias = _shared_or_stacked([layer.bias for layer in layers])
     if weight.ndim == 2:  # then all runs share the bias as well
         return functional.linear(x, weight, bias)
     return torch.baddbmm(bias if bias.ndim == 1 else bias[:, None], x, weight.mT)
@@ -168,7 +176,7 @@ def increments(layers: Sequence[Any]) -> torch.Tensor:
     name = layers[0].active_adapters[0]
     spectra: list[Any] = [layer.spectrum(name) for layer in layers if isinstance(layer, LoCALayer)]
     if not spectra or spectra[0].phase in ("locations", "both"):
-        # SHiRA's increments are sparse.
+        # Not LoCA, or locations are learned: each layer's own ΔW (SHiRA's is sparse).
         return torch.stack([layer.get_delta_weight(name).to_dense() for layer in layers])
     p, q = spectra[0]._size
     a = torch.stack([spectrum.coefficients for spectrum in spectra])
@@ -178,7 +186,9 @@ def increments(layers: Sequence[Any]) -> torch.Tensor:
 
 
 def _normed(norms: Sequence[Any], x: torch.Tensor) -> torch.Tensor:
-    weight, bias = (_own([getattr(norm, name) for norm in norms]) for name in ("weight", "bias"))
+    weight, bias = (
+        _shared_or_stacked([getattr(norm, name) for norm in norms]) for name in ("weight", "bias")
+    )
     size, eps = norms[0].normalized_shape, norms[0].eps
     if weight.ndim == 1:
         return functional.layer_norm(x, size, weight, bias, eps)
@@ -189,14 +199,14 @@ def _normed(norms: Sequence[Any], x: torch.Tensor) -> torch.Tensor:
 def _embedded(embeddings: Sequence[Any], inputs: torch.Tensor) -> torch.Tensor:
     if isinstance(embeddings[0], nn.Linear):
         return _linear(embeddings, inputs)
-    table = _own([embedding.weight for embedding in embeddings])
+    table = _shared_or_stacked([embedding.weight for embedding in embeddings])
     if table.ndim == 3:
         steps = torch.arange(len(table), device=inputs.device) * table.shape[1]
         inputs, table = inputs + steps[:, None, None], table.flatten(0, 1)
     return functional.embedding(inputs, table)
 
 
-def _own(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+def _shared_or_stacked(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """The tensor that all runs share, or the stack of their own."""
     first = tensors[0]
     if len(tensors) > 1 and all(tensor is first for tensor in tensors):
@@ -204,7 +214,7 @@ def _own(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.stack(list(tensors)) if len(tensors) > 1 else first
 
 
-def _chosen(layer: Any) -> Any:
+def _trained_copy(layer: Any) -> Any:
     """The layer that PEFT trains whole in place of another one, if it does."""
     trained = getattr(layer, "modules_to_save", None)
     return layer if trained is None else trained[layer.active_adapters[0]]
@@ -213,7 +223,7 @@ def _chosen(layer: Any) -> Any:
 def adopt_parameters(
     model: nn.Module, parameters: Mapping[str, nn.Parameter], is_own: Callable[[str], bool]
 ) -> None:
-    """Replace parameters of a model by others, so that models share them."""
+    """Let a model use these parameters, except those for which ``is_own`` is true."""
     for name, parameter in parameters.items():
         if not is_own(name):
             path, _, last = name.rpartition(".")
