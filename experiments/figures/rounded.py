@@ -48,6 +48,6 @@ def draw_rounded(table: pd.DataFrame) -> Figure:
     right.axhline(0, color=GREY, linewidth=0.8)
     right.plot(full["changed"], gains, ".", color=BLUE, markersize=3, alpha=0.6)
     right.set_xlabel("fraction of the entries that changed")
-    right.set_ylabel("gain in energy retained, percentage points")
+    right.set_ylabel("gain in retained energy, points")
     right.set_title(f"{len(full):,} adapters of published fine-tunes")
     return figure

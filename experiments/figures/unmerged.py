@@ -30,7 +30,7 @@ def draw_unmerged(table: pd.DataFrame) -> Figure:
     axes = figure.subplots(1, 2, sharex=True)
     panels = {
         "error ‖recovered − ΔW‖² / ‖ΔW‖²": ("error_svd", "error"),
-        "fraction of entries that differ when merged again": ("other_svd", "other"),
+        "entries that differ, merged again": ("other_svd", "other"),
     }
     for axis, (label, (svd, cells)) in zip(axes, panels.items(), strict=True):
         axis.plot(table["unknowns"], table[svd], "x", color=_SVD, markersize=4)
