@@ -109,8 +109,8 @@ FIGURES: dict[str, PaperFigure] = {
         PaperFigure(
             "sim_3",
             "Error under equal correlation",
-            "Error if every two entries have the correlation ρ, K = 300, in both protocols; "
-            "simulated, except for the printed line and, at independence, LoCA and the bounds",
+            "Error if every two entries have the correlation ρ, K = 300; "
+            "simulated, except for the paper's line and, at independence, LoCA and the bounds",
             _study("equicorrelated"),
             lambda table: draw_losses(table, "equicorrelated"),
         ),
@@ -118,7 +118,7 @@ FIGURES: dict[str, PaperFigure] = {
             "crossings",
             "Where LoRA and LoCA cross",
             "Where the errors of LoRA and LoCA cross under six kinds of dependence, "
-            "K = 300, in both protocols; simulated",
+            "K = 300; simulated",
             _study(*_CROSSING, table="crossings"),
             draw_crossings,
         ),
