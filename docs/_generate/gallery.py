@@ -16,12 +16,12 @@ from PIL import Image
 
 import loca_theory as loca
 from loca_theory.plotting import FIGURES
+from loca_theory.plotting.lines import TITLES, key
 from loca_theory.plotting.paper_figure import Computed, PaperFigure
 from loca_theory.plotting.pictures import views
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "figures"
-PACKAGE = Path(loca.__file__).parents[1]
 
 
 def page(figures: Mapping[str, PaperFigure], root: Path) -> str:
@@ -39,7 +39,7 @@ def page(figures: Mapping[str, PaperFigure], root: Path) -> str:
     for label, figure in figures.items():
         lines += _section(label, figure.title, figure.shows, pictures.pop(label, None), root)
         lines += _drawn_by(f'loca.figure("{label}", results="{FOLDER}")', figure.draw)
-        lines += _data(label, figure)
+        lines += _data(figure)
         if figure.in_paper:
             lines += [f"In the paper: {figure.in_paper}.", ""]
     lines += ["## Pictures of results", "", "`plot` draws these from any result of their kind.", ""]
@@ -70,14 +70,20 @@ def _section(name: str, title: str, shows: str, picture: Path | None, root: Path
         yield from (f"`{name}`: {shows}.", "", "*Not drawn yet: its data are not stored.*", "")
         return
     with Image.open(root / picture) as image:
-        caption = image.info.get("Description") or f"{shows}."
+        caption = _without_titles(image.info.get("Description") or f"{shows}.")
     yield from (f"![{title}](../{picture.as_posix()})", "", f"`{name}`: {caption}", "")
+
+
+def _without_titles(caption: str) -> str:
+    """A caption without the sentence of methods' titles, which the page on methods has."""
+    titles = {key([name], TITLES).removesuffix(".") for name in TITLES}
+    sentences = caption.removesuffix(".").split(". ")
+    return ". ".join(text for text in sentences if not titles & {*text.split("; ")}) + "."
 
 
 def _drawn_by(call: str, draw: Callable[..., Any]) -> Iterator[str]:
     function = drawing_function(draw)
-    module = Path(inspect.getsourcefile(function) or "").relative_to(PACKAGE).as_posix()
-    yield from (f"`{call}`, drawn by `{function.__name__}` in `{module}`.", "")
+    yield from (f"`{call}`, drawn by `{function.__module__}.{function.__name__}`.", "")
 
 
 def drawing_function(draw: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,14 +99,10 @@ def drawing_function(draw: Callable[..., Any]) -> Callable[..., Any]:
     return drawing_function(called[name])
 
 
-def _data(label: str, figure: PaperFigure) -> Iterator[str]:
+def _data(figure: PaperFigure) -> Iterator[str]:
     if not isinstance(figure.data, Computed):
         commands = list(dict.fromkeys(figure.data.values()))
-        yield f"Data: {', '.join(f'`{one}`' for one in commands)}."
-    else:
-        label = figure.data.shared_with or label
-        yield f"Data: `loca-theory figures {label}` computes them if they are not stored."
-    yield ""
+        yield from (f"Data: {', '.join(f'`{one}`' for one in commands)}.", "")
 
 
 def _result_picture(name: str, path: Path, root: Path) -> Iterator[str]:

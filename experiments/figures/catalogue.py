@@ -24,12 +24,12 @@ def _study(name: str, table: str, **tables: str) -> dict[str, str]:
 FIGURES = (
     PaperFigure(
         "training_process", "Loss during training",
-        "Validation loss over the steps of single tasks, with learned and fixed locations, beside "
-        "that of guessing, and the difference over six kinds of tasks; measured",
+        "Validation loss of single tasks over the steps, with learned and fixed locations and by "
+        "guessing, and the difference over six kinds of tasks; measured",
         _study("training_process", "training_process", **_VERDICTS), draw_training),
     PaperFigure(
         "budget", "Metric against the budget",
-        "Metric against the parameter budget, with 95% intervals over seeds; measured",
+        "Metric against the parameter budget; measured",
         _study("budgets", "budgets-summary"), draw_budgets),
     PaperFigure(
         "parameter_sen", "Sensitivity to the settings",
@@ -41,8 +41,8 @@ FIGURES = (
         _study("patterns", "visualization_W"), draw_patterns),
     PaperFigure(
         "comparisons", "Methods compared by fine-tuning",
-        "Differences between methods of fine-tuning over six kinds of small tasks, with the bounds "
-        "and the verdicts on the claims; measured", _VERDICTS, draw_comparisons),
+        "Differences between fine-tuning methods over six kinds of small tasks, with bounds and "
+        "verdicts; measured", _VERDICTS, draw_comparisons),
     PaperFigure(
         "prediction", "What predicts the better adapter",
         "Rank correlations of predictors with the accuracy; measured",
@@ -60,18 +60,18 @@ FIGURES = (
         {"published": "python -m experiments.published"}, draw_published),
     PaperFigure(
         "rounded", "Adapters inside rounding cells",
-        "What adapters miss of merged LoRA, and how much more they retain of fine-tunes by others, "
-        "if they are fitted to the rounding cells of what is stored; measured",
+        "What adapters fitted to the rounding cells of stored weights miss of merged LoRA, and how "
+        "much more they retain of fine-tunes by others; measured",
         {"rounded-adapters": "python -m experiments.published.rounded"}, draw_rounded),
     PaperFigure(
         "unmerged", "Adapters that come back from merged models",
-        "What the cells of rounding and the truncated SVD leave of trained LoRAs that PEFT merged "
-        "into bfloat16; measured",
+        "What fits to the rounding cells and the truncated SVD miss of trained LoRAs that PEFT "
+        "merged into bfloat16; measured",
         {"unmerged-adapters": "python -m experiments.unmerged"}, draw_unmerged),
     PaperFigure(
         "first_steps", "The first step in PEFT's comparison",
-        "Training losses of published runs over their trained numbers and the length of their "
-        "first step; the losses are as published, the steps measured",
+        "Published training losses by the trained numbers and the measured length of the first "
+        "step",
         {"fitted-runs": "python -m experiments.peft_benchmark"}, draw_first_steps),
     PaperFigure(
         "overview", "Overview",

@@ -43,8 +43,8 @@ def draw_patterns(table: pd.DataFrame) -> Figure:
     side = len(pictures[methods[0], layers[0]])
     independent = low_rank_fraction(min(_DIRECTIONS / side, 1.0))
     canvas.caption(
-        "block means; red positive, blue negative; each panel has its own scale; independent "
-        f"entries would have {independent:.0%}"
+        "Block means, red positive, blue negative, each panel at its scale. Percentages: energy "
+        f"of the {_DIRECTIONS} largest directions; independent entries have {independent:.0%}."
     )
     return canvas.figure
 

@@ -51,7 +51,7 @@ _PERCENT = 100.0
 _RECOMMENDED = {"scaling": (1.0, 2.0), "alternating": (0.1, 0.2)}
 # Classes of the stored tasks, equally frequent: whoever guesses has the loss log(classes).
 _CLASSES = {"vision": 5, "text": 6}
-_RESELECT = "\nreselect: regrows the smallest components where the gradient is largest"
+_RESELECT = " reselect: regrows the smallest components where the gradient is largest."
 # Marks of neighbouring methods are this many octaves of the budget apart.
 _APART = 0.07
 
@@ -84,7 +84,7 @@ def draw_budgets(table: pd.DataFrame) -> Figure:
         canvas.headline(
             f"LoCA is ahead of LoRA at {ahead} of {len(pairs)} budgets of {len(tasks)} tasks"
         )
-    _add_legend(canvas, "Bars: 95% confidence intervals over seeds")
+    _add_legend(canvas, "Bars: 95% confidence intervals over seeds.")
     return canvas.figure
 
 
@@ -115,7 +115,7 @@ def draw_sensitivity(table: pd.DataFrame) -> Figure:
     for axis in canvas.axes[:, 0]:
         axis.set_ylabel("points of test accuracy\nabove the mean of the task")
     caption = f"Thin lines: {table['task'].nunique()} tasks; bars: 95% confidence intervals"
-    _add_legend(canvas, f"{caption}; grey: what the paper recommends")
+    _add_legend(canvas, f"{caption}; grey: what the paper recommends.")
     return canvas.figure
 
 
@@ -166,7 +166,7 @@ def draw_training(table: pd.DataFrame, verdicts: pd.DataFrame | None = None) -> 
         axis.set(xlabel="step", ylabel="validation loss", title=str(task))
     if verdicts is not None:
         canvas.headline(_over_many_tasks(verdicts))
-    _add_legend(canvas, "Lines: means over seeds; bands: ±1 standard error")
+    _add_legend(canvas, "Lines: means over seeds; bands: ±1 standard error.")
     return canvas.figure
 
 

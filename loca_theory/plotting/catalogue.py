@@ -87,31 +87,30 @@ FIGURES: dict[str, PaperFigure] = {
         PaperFigure(
             "sim_1",
             "Error against the size of the matrix",
-            "Reconstruction error for r = 8, 16, 24, 32 and K from 100 to 300; exact",
+            "Error at r = 8, 16, 24, 32 and K from 100 to 300; exact",
             _errors(range(100, 301, 5), (8, 16, 24, 32)),
             draw_errors,
         ),
         PaperFigure(
             "sim_2",
             "Error against the rank",
-            "Reconstruction error for K = 768 and 4096 and r from 8 to 32; exact",
+            "Error at K = 768 and 4096 and r from 8 to 32; exact",
             _errors((768, 4096), range(8, 33)),
             draw_errors,
         ),
         PaperFigure(
             "theorem1_margin",
             "Margin of Theorem 1",
-            "Margin by which the ordering of Theorem 1 holds, at every K from 4 to 300 and "
-            "r < K/3, under four accountings; exact",
+            "Margin of the order of Theorem 1 at every K from 4 to 300 and r < K/3, under four "
+            "accountings; exact",
             Computed(Ordering(tuple(range(4, 301)), ORDERING_ACCOUNTINGS)),
             draw_margins,
         ),
         PaperFigure(
             "sim_3",
             "Error under equal correlation",
-            "Reconstruction error if every two entries have the correlation ρ, K = 300, in both "
-            "protocols; the printed line (at independence also LoCA and the bounds) exact, "
-            "the rest simulated",
+            "Error if every two entries have the correlation ρ, K = 300; "
+            "simulated, except for the paper's line and, at independence, LoCA and the bounds",
             _study("equicorrelated"),
             lambda table: draw_losses(table, "equicorrelated"),
         ),
@@ -119,15 +118,15 @@ FIGURES: dict[str, PaperFigure] = {
             "crossings",
             "Where LoRA and LoCA cross",
             "Where the errors of LoRA and LoCA cross under six kinds of dependence, "
-            "K = 300, in both protocols; simulated",
+            "K = 300; simulated",
             _study(*_CROSSING, table="crossings"),
             draw_crossings,
         ),
         PaperFigure(
             "phase",
             "Phase diagram",
-            "Which method retains more, by the budget and by the energy of the r largest singular "
-            "values: boundaries in closed form, crossings with one spike simulated at K = 300",
+            "Which method retains more, by budget and energy of the r largest singular values; "
+            "boundaries in closed form, crossings with one spike simulated at K = 300",
             _study("spiked", table="crossings"),
             lambda table: draw_phase(table, (_SIZE, _SIZE)),
         ),
@@ -142,8 +141,8 @@ FIGURES: dict[str, PaperFigure] = {
         PaperFigure(
             "toy_experiment",
             "Toy experiment: learned spectra",
-            "The learned spectrum of single 6×6 problems over the steps: one that central "
-            "differences recover, one that they do not, and the latter with reselection",
+            "Learned spectra of 6×6 problems over the steps: one that central differences "
+            "recover, one that they do not, and the latter with reselection",
             Computed(ConvergenceStudy(), "traces"),
             draw_spectrum,
         ),
@@ -157,7 +156,7 @@ FIGURES: dict[str, PaperFigure] = {
         PaperFigure(
             "toy_recovery",
             "Toy experiment: searches that find the locations",
-            "How often each search finds all true locations of random 6×6 problems",
+            "How often each search finds all true locations of a random problem",
             Computed(ConvergenceStudy()),
             draw_recovery,
         ),
@@ -165,15 +164,15 @@ FIGURES: dict[str, PaperFigure] = {
             "methods",
             "What every method retains at one budget",
             "Energy of independent entries that every method retains at the budget of r = 8, "
-            "K = 768; exact, but DoRA, VeRA, LoHa, HiRA, GLoRA, Uni-LoRA, VB-LoRA and RandLoRA "
-            "simulated",
+            "K = 768; exact, except for DoRA, VeRA, LoHa, HiRA, GLoRA, Uni-LoRA, VB-LoRA and "
+            "RandLoRA, which are simulated",
             Computed(Simulation(squares([768]), (8,), tuple(METHODS.values()), draws=2)),
             draw_catalogue,
         ),
         PaperFigure(
             "rounding",
             "What rounding leaves",
-            "Fraction of numbers that change, and error of the stored change, against the size of "
+            "Fraction of numbers that change, and error of the stored change, by the size of "
             "independent normal changes of normal weights, in four formats; exact",
             Computed(RoundingStudy(), "laws"),
             draw_laws,

@@ -36,10 +36,11 @@ def test_every_figure_and_every_stored_picture_has_a_section(sections):
 
 def test_every_section_names_what_draws_it(sections):
     for name, text in sections.items():
-        function, file = re.search(
-            r", drawn by `(\w+)` in `(.+\.py)`\.$", text, re.MULTILINE
+        module, function = re.search(
+            r", drawn by `([\w.]+)\.(\w+)`\.$", text, re.MULTILINE
         ).groups()
-        assert f"\ndef {function}(" in (ROOT / file).read_text(encoding="utf-8"), name
+        file = ROOT / f"{module.replace('.', '/')}.py"
+        assert f"\ndef {function}(" in file.read_text(encoding="utf-8"), name
 
 
 def test_a_figure_without_data_is_said_to_be_missing(gallery, tmp_path):

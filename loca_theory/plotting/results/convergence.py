@@ -66,7 +66,7 @@ def draw_spectrum(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     for axis, title in zip(canvas.axes[0], titles, strict=True):
         axis.set_title(title, fontsize="small")
     canvas.headline("A search succeeds if its dots end in the frames, the true locations")
-    canvas.caption("Colour: coefficients, red positive, blue negative, up to the largest true one")
+    canvas.caption("Coefficients, red positive, blue negative, up to the largest true one.")
     return canvas.figure
 
 

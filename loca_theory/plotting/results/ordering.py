@@ -81,9 +81,7 @@ def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     axis.set_xlabel("r/K")
     axis.set_ylabel("smallest gap between neighbours")
     order = " > ".join(THEOREM_1_ORDER)
-    sentences = (
-        f"Lines: K = {largest}; crosses: pairs (K, r) up to K = {largest} at which it fails."
-    )
+    sentences = f"Lines: K = {largest}; crosses: sizes and ranks at which it fails."
     canvas.caption(" ".join([f"The order of errors {order}.", sentences, *captions]))
     if Accounting.PAPER in failures:
         failed = failures[Accounting.PAPER]
