@@ -77,8 +77,9 @@ def markdown(winning: pd.DataFrame) -> list[str]:
         f"{len(first)} changed matrices of at least 16 rows and columns. In cells with "
         "slashes stand LoRA / LoCA / plain entries: the mean energy retained, and in how many "
         "matrices each retains most, if an index, the location of a coefficient or entry, costs a "
-        "number, its bits or nothing. The last column has the weights before (W₀, without "
-        "near-copies) as a control; in it and in the mean energy an index costs a number."
+        "number, its bits or nothing (the three accountings). The last column has the weights "
+        "before (W₀, without near-copies) as a control; in it and in the mean energy an index "
+        "costs a number."
     )
     columns = ("study", "fine-tunes, matrices", "mean energy", "index costs a number", "its bits",
                "nothing", "W₀")  # fmt: skip
