@@ -37,16 +37,13 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
 COMMON: Mapping[str, str] = {
     "LORA": "LoRA, α = 8",
     "LOCA": "LoCA",
-    "ADALORA": "AdaLoRA",
     "C3A": "C3A, blocks of 256",
     "FOURIERFT": "FourierFT",
-    "FROD": "FRoD",
     "HIRA": "HiRA",
     "IA3": "IA3",
     "LOHA": "LoHa",
     "MISS": "MiSS",
     "OFT": "OFT",
-    "RANDLORA": "RandLoRA",
     "SHIRA": "SHiRA",
     "VERA": "VeRA",
     "WAVEFT": "WaveFT",
@@ -113,23 +110,22 @@ def printed(rows: pd.DataFrame) -> str:
     header, parts = ["adapter"], []
     for p, q in SHAPES:
         shape = f"{p}²" if p == q else f"{p} × {q}"
-        header += [f"{shape}: trained numbers", "‖ΔW‖ at 1e-4", "equivalent rate"]
+        header += [f"{shape}: trained numbers", "equivalent rate"]
         parts.append(rows[rows["p"] == p].set_index("tuner"))
     lines = [f"| {' | '.join(header)} |", f"|---|{'---:|' * (len(header) - 1)}"]
     for tuner, name in COMMON.items():
         cells = [name]
         for part in parts:
-            cells += _cells(part.loc[tuner]) if tuner in part.index else ["not measured", "–", "–"]
+            cells += _cells(part.loc[tuner]) if tuner in part.index else ["not measured", "–"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def _cells(row: Any) -> list[str]:
-    """Trained numbers, first step and equivalent rate of a tuner, or why there are none."""
+    """Trained numbers and equivalent rate of a tuner."""
     if row["reason"]:
-        return [str(row["reason"]), "–", "–"]
-    step, rate = f"{row['frobenius']:.1e}", f"{row['equivalent_lr']:.1e}"
-    return [f"{row['numbers']:,.0f}", step.replace("e-0", "e-"), rate.replace("e-0", "e-")]
+        return ["not measured", "–"]
+    return [f"{row['numbers']:,.0f}", f"{row['equivalent_lr']:.1e}".replace("e-0", "e-")]
 
 
 @click.command(cls=Command)

@@ -1,4 +1,4 @@
-"""The tables of the page on learning rates: computed, stored, and printed as the page has them."""
+"""The tables of the page on learning rates: computed, stored, and printed if the page has them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from loca_theory.sweeps.tables import StoredTable, store_rows, store_tables
 NAME, FITTED = "learning-rates", "fitted-runs"
 _TABLES = ("correlations", "differences", "models", "hypotheses", "predictions")
 _TASKS = {"MetaMathQA": "text", "image-gen": "images"}
-_OUTCOMES = {"train_loss": "loss", "accuracy": "accuracy", "dino": "DINO"}
-_GROUPS = {"all": "all", "many numbers": f"above {DESIGN['rule']['many'] / 1e6:.0f}M"}
 _STEP = "first step, Frobenius norm"
 _ASKED = ("trained numbers", _STEP, "learning rate × scaling")
 _HYPOTHESES = {
@@ -63,15 +61,10 @@ def stored(folder: Path) -> dict[str, pd.DataFrame]:
 
 
 def printed(tables: Mapping[str, pd.DataFrame]) -> str:
-    """The tables in Markdown, with an empty line between two of them."""
-    correlations = tables["correlations"]
-    is_loss = correlations["outcome"] == "train_loss"
+    """The tables that the page shows in Markdown, with an empty line between two of them."""
     parts = (
-        _answer(correlations, tables["differences"], tables["models"]),
+        _answer(tables["correlations"], tables["differences"], tables["models"]),
         _hypotheses(tables["hypotheses"]),
-        _correlations(correlations[is_loss]),
-        _correlations(correlations[~is_loss]),
-        _models(tables["models"]),
         _predictions(tables["predictions"]),
     )
     return "\n\n".join(parts)
@@ -111,54 +104,6 @@ def _answer(correlations: pd.DataFrame, differences: pd.DataFrame, models: pd.Da
     return _markdown(header, [list(cells) for cells in zip(titles, *columns, strict=True)])
 
 
-def _correlations(table: pd.DataFrame) -> str:
-    """Spearman's correlations with intervals: predictors × outcomes and groups of runs."""
-    header, columns = ["Spearman's correlation with …"], []
-    for (task, outcome, runs), group in table.groupby(["task", "outcome", "runs"], sort=False):
-        count = group["n"].max()
-        title = f"{_TASKS[str(task)]}: {_OUTCOMES[str(outcome)]}, {_GROUPS[str(runs)]} ({count})"
-        header.append(title)
-        columns.append((count, group.set_index("predictor")))
-    rows = []
-    for predictor in table["predictor"].unique():
-        cells = [predictor]
-        for count, group in columns:
-            if predictor not in group.index:
-                cells.append("–")
-                continue
-            row = group.loc[predictor]
-            few = f" of {row['n']}" if row["n"] < count else ""
-            cells.append(f"{_with_interval(row)}{few}")
-        rows.append(cells)
-    return _markdown(header, rows)
-
-
-def _models(table: pd.DataFrame) -> str:
-    """How well models of the training loss do, for both tasks."""
-    losses = table[table["outcome"] == "train_loss"]
-    header = ["model of the loss"]
-    for title in _TASKS.values():
-        header += [f"{title}: R²", f"{title}: error", f"{title}: rank correlation"]
-    rows = []
-    for model in losses["model"].unique():
-        cells = [model]
-        for task in _TASKS:
-            of_task = losses[losses["task"] == task].set_index("model")
-            if model not in of_task.index:
-                cells += ["–"] * 3
-                continue
-            row = of_task.loc[model]
-            few = f" ({row['n']} runs)" if row["n"] < of_task["n"].max() else ""
-            rank = row["spearman, type left out"]
-            cells += [
-                "–" if pd.isna(row["R²"]) else f"{row['R²']:.2f}",
-                f"{row['error, type left out']:.3f}{few}",
-                "–" if pd.isna(rank) else _signed(rank),
-            ]
-        rows.append(cells)
-    return _markdown(header, rows)
-
-
 def _hypotheses(table: pd.DataFrame) -> str:
     """The hypotheses that were fixed before, and whether they hold."""
     rows = []
@@ -172,12 +117,10 @@ def _hypotheses(table: pd.DataFrame) -> str:
 
 def _predictions(table: pd.DataFrame) -> str:
     """Runs that nobody has published, and the losses that the model of the text runs gives them."""
-    header = ["adapter", "rate", "trained numbers", "first step"]
-    header += ["loss", "90% interval", "refuted by a loss"]
+    header = ["adapter", "rate", "trained numbers", "first step", "loss", "90% interval"]
     rows = []
     for _, row in table.iterrows():
-        low, high = f"{row['low']:.2f}", f"{row['high']:.2f}"
         sizes = [f"{row['lr']:g}", f"{row['trained']:,.0f}", f"{row['frobenius']:.2g}"]
-        loss = [f"{row['train_loss']:.2f}", f"{low} to {high}", f"below {low} or above {high}"]
+        loss = [f"{row['train_loss']:.2f}", f"{row['low']:.2f} to {row['high']:.2f}"]
         rows.append([row["adapter"], *sizes, *loss])
     return _markdown(header, rows)

@@ -86,11 +86,13 @@ def _print(out: Path) -> None:
     other_methods, described = _primary()[1:], FIRST["described"]
     for setting in FIRST["settings"]:
         rows = [row for row in all_rows if row["setting"] == setting]
+        show(f"{setting}: mean scores", analysis.gains(rows, [*_primary(), *described]))
+        if len({row["task"] for row in rows}) < 2:
+            continue  # the mean of one kind has no interval
         show(f"{setting}: primary comparisons with V1, points", analysis.primary(rows).T)
         show(f"{setting}: others with V1, points", analysis.compare(rows, described).T)
         title = f"{setting}: losses, % less than that of V1"
         show(title, analysis.compare(rows, [*other_methods, *described], analysis.LOSS).T)
-        show(f"{setting}: mean scores", analysis.gains(rows, [*_primary(), *described]))
         if setting == "main":
             show("primary comparisons without one kind", analysis.without_each_kind(rows).T)
             early = analysis.compare(rows, other_methods, "loss_25").T

@@ -45,14 +45,61 @@ def printed(table: pd.DataFrame) -> str:
     missing = ", ".join(sorted({*STUDIES, "mpnn"} - {*table["study"]}))
     if missing:
         return f"The page has no numbers without the studies that were left out: {missing}."
-    parts = [headline(winning), *markdown(winning), *decides(winning, table)]
+    parts = [
+        headline(winning),
+        *markdown(winning),
+        beside_controls(winning),
+        *decides(winning, table),
+    ]
     return "\n\n".join(parts)
 
 
 def headline(winning: pd.DataFrame) -> str:
-    """Three sentences that are true of several kinds of networks, beside their controls."""
+    """What is true of all studies."""
     steps = winning[winning["role"] == "increment"]
     fraction = (steps["best"] == "LoCA").groupby([steps["study"], steps["accounting"]]).mean().max()
+    return wrapped(
+        "**What retains most of a fine-tune depends on the network.** At the numbers of rank 4 it "
+        "is LoRA or the largest plain entries of the change ΔW, and LoCA in at most "
+        f"{fraction:.0%} of the matrices of a study, whether an index costs a number, its bits or "
+        "nothing."
+    )
+
+
+def markdown(winning: pd.DataFrame) -> list[str]:
+    """The table, and what its columns are."""
+    steps = winning[winning["role"] == "increment"]
+    first = steps[steps["accounting"] == "paper"]
+    packages = first["package"].nunique()
+    fine_tunes = first.groupby("study")["pair"].nunique()
+    about = wrapped(
+        f"{fine_tunes.sum()} fine-tunes from {packages} packages of PyPI, none trained by us; "
+        f"{len(first)} changed matrices of at least 16 rows and columns. In cells with "
+        "slashes stand LoRA / LoCA / plain entries: the mean energy retained, and in how many "
+        "matrices each retains most, if an index, the location of a coefficient or entry, costs a "
+        "number, its bits or nothing (the three accountings). The last column has the weights "
+        "before (W₀, without near-copies) as a control; in it and in the mean energy an index "
+        "costs a number."
+    )
+    columns = ("study", "fine-tunes, matrices", "mean energy", "index costs a number", "its bits",
+               "nothing", "W₀")  # fmt: skip
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for name, title in STUDIES.items():
+        study, steps_of_study = winning[winning["study"] == name], first[first["study"] == name]
+        energy = " / ".join(f"{steps_of_study[form].mean():.2f}" for form in FORMS)
+        cells = [
+            slashed(study[(study["role"] == "increment") & (study["accounting"] == accounting)])
+            for accounting in ACCOUNTINGS
+        ]
+        is_control = (study["accounting"] == "paper") & (study["role"] == "base")
+        cells.append(slashed(study[is_control]))
+        size = f"{fine_tunes[name]}, {len(steps_of_study)}"
+        lines.append("| " + " | ".join([title, size, energy, *cells]) + " |")
+    return [about, "\n".join(lines)]
+
+
+def beside_controls(winning: pd.DataFrame) -> str:
+    """Where changes differ from weights that nobody fine-tuned."""
     lead = winning["LoRA"] - winning["LoCA"]
     keys = ["study", "accounting"]
     leads = winning.assign(lead=lead).pivot_table("lead", keys, "role")
@@ -68,56 +115,21 @@ def headline(winning: pd.DataFrame) -> str:
     )
     sizes = priced.size()
     return wrapped(
-        "**What retains most depends on the network: at the numbers of rank 4, LoRA or the largest "
-        f"plain entries, and LoCA in at most {fraction:.0%} of the matrices of a study, by three "
-        "accountings of an index.** In three fine-tuned transformers (two bases) LoRA's lead over "
-        "LoCA is larger on the changes ΔW than on the weights before and after, by each accounting "
-        f"and {100 * transformers:.1f} points of energy at least; in the LSTMs it is in the mean "
-        f"({100 * lstms:.1f} points at least), not in how many matrices have it, and in IM2Deep it "
-        f"is smaller. Plain entries win in {chgnet['increment']} of "
-        f"{sizes['chgnet', 'increment']} changes but {chgnet['base']} of "
-        f"{sizes['chgnet', 'base']} weights before in the potential CHGNet; in the potentials ANI "
-        f"in {ani['increment']} of {sizes['ani', 'increment']} changes, in {ani['base']} weights "
-        f"before, {ani['tuned']} after and {ani['unrelated']} differences of unrelated networks."
+        "**In the transformers LoRA's lead over LoCA is larger on changes than on weights**: in "
+        f"all three (two bases) by {100 * transformers:.1f} points of energy at least, beside the "
+        "weights before and after, by each accounting. In the LSTMs the mean lead is larger "
+        f"({100 * lstms:.1f} points at least), not the number of matrices that have it; in "
+        "IM2Deep it is smaller. Plain entries win in "
+        f"{chgnet['increment']} of {sizes['chgnet', 'increment']} changes of CHGNet, and in "
+        f"{chgnet['base']} of its weights before. In ANI they win in {ani['increment']} of "
+        f"{sizes['ani', 'increment']} changes, but also in {ani['base']} weights before, "
+        f"{ani['tuned']} after and {ani['unrelated']} differences of unrelated networks."
     )
-
-
-def markdown(winning: pd.DataFrame) -> list[str]:
-    """The table, and what its columns are."""
-    steps = winning[winning["role"] == "increment"]
-    first = steps[steps["accounting"] == "paper"]
-    packages = first["package"].nunique()
-    fine_tunes = first.groupby("study")["pair"].nunique()
-    about = wrapped(
-        f"{fine_tunes.sum()} fine-tunes from {packages} packages of PyPI, none trained by us; "
-        f"{len(first)} changed matrices of at least 16 rows and columns. At the numbers of LoRA of "
-        "rank 4: the mean energy retained, if an index costs a number, and in how many matrices "
-        "each form retains most, always LoRA / LoCA / plain entries. Controls, if an index costs a "
-        "number: the weights before (W₀) and after (W′), without near-copies, the difference of "
-        "two networks of which neither was trained from the other (of CHGNet it is nearly one of "
-        "them, whose weights are several times larger; of the LSTMs it is one pair); last, ΔW if "
-        "both sides are stored in bfloat16."
-    )
-    columns = ("study", "fine-tunes, matrices", "mean energy", "index costs a number", "its bits",
-               "nothing", "W₀", "W′", "unrelated", "bfloat16")  # fmt: skip
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    for name, title in STUDIES.items():
-        study, steps_of_study = winning[winning["study"] == name], first[first["study"] == name]
-        energy = " / ".join(f"{steps_of_study[form].mean():.2f}" for form in FORMS)
-        cells = [
-            slashed(study[(study["role"] == "increment") & (study["accounting"] == accounting)])
-            for accounting in ACCOUNTINGS
-        ]
-        priced = study[study["accounting"] == "paper"]
-        cells += [slashed(priced[priced["role"] == role]) for role in (*CONTROLS, "bfloat16")]
-        size = f"{fine_tunes[name]}, {len(steps_of_study)}"
-        lines.append("| " + " | ".join([title, size, energy, *cells]) + " |")
-    return [about, "\n".join(lines)]
 
 
 def slashed(rows: pd.DataFrame) -> str:
-    """The counts of a cell; a dash without such matrices."""
-    return " / ".join(map(str, counts(rows).values())) if len(rows) else "–"
+    """The counts of a cell."""
+    return " / ".join(map(str, counts(rows).values()))
 
 
 def decides(winning: pd.DataFrame, table: pd.DataFrame) -> list[str]:
@@ -135,13 +147,6 @@ def decides(winning: pd.DataFrame, table: pd.DataFrame) -> list[str]:
     rights = pd.concat(ranges.values())
     priced = steps[steps["accounting"] == "paper"]
     kernels = steps[steps["name"] == "lstm_1"]
-    contested, best_there = [], []
-    for accounting in ACCOUNTINGS:
-        rows = steps[steps["accounting"] == accounting]
-        named = named_winners(rows)[rows["name"] == "lstm_1"].drop(columns="package")
-        fractions = named.astype(float).mean()
-        contested.append(f"{fractions.pop('singular values'):.0%}")
-        best_there.append(f"{fractions.max():.0%}")
     lora_in_kernels = [
         str(counts(kernels[kernels["accounting"] == accounting])["LoRA"])
         for accounting in ACCOUNTINGS
@@ -166,49 +171,43 @@ def decides(winning: pd.DataFrame, table: pd.DataFrame) -> list[str]:
     return [
         "## What decides",
         wrapped(
-            "- **The singular values say whether LoRA or LoCA retains more, and so does one number "
-            f"of them.** They do in {rights['singular values'].min():.0%} to "
-            f"{rights['singular values'].max():.0%} of the matrices of a package; LoRA's side is "
-            "exact by construction. Of four baselines, tested on packages to which nothing was "
-            "fitted, the best is the normal limit, which compares the energy of the r largest with "
-            "a number that depends on shape and budget alone: "
-            f"{rights['normal limit'].min():.0%} to {rights['normal limit'].max():.0%}. The gain "
-            f"over it is {gains[0]}, {gains[1]} and {gains[2]} points by the three accountings "
-            "(95% intervals, packages as units), so that none is shown. Where it is contested, in "
-            f"the input kernels of the LSTMs, they name {listed(contested)}, the best baseline "
-            f"{listed(best_there)}. Neither says when plain entries win.",
+            "- **The singular values say whether LoRA or LoCA retains more** in "
+            f"{rights['singular values'].min():.0%} to {rights['singular values'].max():.0%} of "
+            "the matrices of a package (LoRA's side is exact by construction). The best of four "
+            "baselines compares the energy of the r largest alone with a number that depends on "
+            f"shape and budget, and does in {rights['normal limit'].min():.0%} to "
+            f"{rights['normal limit'].max():.0%}. A gain over it is not shown: {gains[0]}, "
+            f"{gains[1]} and {gains[2]} points by the three accountings (95% intervals, packages "
+            "as units). Neither says when plain entries win.",
             indent="  ",
         ),
         wrapped(
-            "- **What LoCA retains follows from the singular values where the energy is spread "
-            "over the frequencies of both axes as evenly as random singular vectors spread it**, "
-            f"up to a factor of {UNEVEN}: to {100 * errors[even & chosen].max():.1f} points in "
+            "- **They also say how much LoCA retains, where the energy is spread over the "
+            "frequencies of both axes** as evenly as random singular vectors spread it, up to a "
+            f"factor of {UNEVEN}: to {100 * errors[even & chosen].max():.1f} points in "
             f"{(even & chosen & is_change & first).sum()} of {(chosen & is_change & first).sum()} "
             f"changes and {(even & controls & first).sum()} of {(controls & first).sum()} "
             "controls, on which the limit was chosen, and to "
             f"{100 * errors[even & fresh].max():.1f} points in {(even & fresh & first).sum()} of "
-            f"{(fresh & first).sum()} matrices of 14 other networks (of proteins, LigandMPNN's), "
-            "measured afterwards. Elsewhere the distance is up to "
-            f"{100 * errors[~even & chosen & is_change].max():.0f} points in a change, "
-            f"{100 * errors[~even & controls].max():.0f} in a control: LoCA retains more if an "
-            "axis is smooth or has a mean, and less if the singular vectors hold all frequencies "
-            "alike.",
+            f"{(fresh & first).sum()} matrices measured afterwards. Elsewhere they are off by up "
+            f"to {100 * errors[~even & chosen & is_change].max():.0f} points in a change, "
+            f"{100 * errors[~even & controls].max():.0f} in a control.",
             indent="  ",
         ),
         wrapped(
             "- **One network can need several forms.** In the LSTMs LoRA wins in "
             f"{layers['dense_1']['LoRA']} of {sizes['dense_1']} dense layers (and in "
             f"{dense['LoRA']} of {sum(dense.values())} of their weights before) if an index costs "
-            f"a number, and in {listed(lora_in_kernels)} of {sizes['lstm_1']} input kernels by the "
-            f"three accountings; {layers['lstm_1']['LoCA']} of the {loca} matrices in which LoCA "
+            f"a number, but in {listed(lora_in_kernels)} of {sizes['lstm_1']} input kernels by the "
+            f"three accountings. {layers['lstm_1']['LoCA']} of the {loca} matrices in which LoCA "
             "wins are input kernels.",
             indent="  ",
         ),
         wrapped(
-            f"- **Rounding both sides to bfloat16 changes the winner in {differ.sum()} of "
-            f"{len(differ)} matrices**, {int(differ[['mhc-1', 'mhc-2']].sum())} of them of LSTMs, "
-            f"where some steps are small; in {(sides['bfloat16'][differ] == 'entries').sum()} "
-            "plain entries win then.",
+            "- **Storing both sides in bfloat16 changes the winner in "
+            f"{differ.sum()} of {len(differ)} matrices**, {differ[['mhc-1', 'mhc-2']].sum()} of "
+            "them of LSTMs, where some steps are small; plain entries win "
+            f"{(sides['bfloat16'][differ] == 'entries').sum()} of them then.",
             indent="  ",
         ),
     ]

@@ -259,8 +259,8 @@ def test_the_page_leads_with_the_doubtful_claims_and_counts_each_role_apart():
         f"{variants}, of the paper: 2 (1 supported, 1 not supported)",
         f"{variants}, about this package: 1 (1 not supported)",
         "- Errata, of the paper: 1 (1 not supported)",
-        "| Is it? | verdict | observed |",
-        "| [It is \\| so](#fine) | supported | 0 |",
+        "| Is it? | verdict | measured | observed |",
+        f"| [It is \\| so](#fine) | supported | {LEDGER.find(['parseval.factor'])[0].quantity} | 0 |",
     ):
         assert f"{line}\n" in top
     assert re.findall(r"^- \[`(\w+)`", top, re.MULTILINE) == ["plain"]

@@ -31,7 +31,7 @@ def tables():
 
 def test_the_tables_are_those_that_the_command_stores(tables):
     printed = page.printed(tables).split("\n\n")
-    assert len(printed) == 6
+    assert len(printed) == 3
     for markdown in printed:
         assert markdown in PAGE
 
@@ -87,32 +87,26 @@ def test_sentences_are_those_of_the_runs(published, table, tables):
     text, images = counts["MetaMathQA"], counts["image-gen"]
     lora = published[(published["peft_type"] == "LORA") & (published["task"] == "MetaMathQA")]
     assert (len(lora), set(lora["lr"])) == (8, {1e-4})
-    by_name = fitted.set_index("experiment")
-    fourier = by_name.loc["fourierft--llama-3.2-3B-n_frequency-5000"]
-    wave = by_name.loc["waveft--llama-3.2-3B-n_frequency-5000"]
-    assert (fourier["trained"], fourier["lr"]) == (wave["trained"], wave["lr"])
     predictions = tables["predictions"]
     half = (predictions["high"] - predictions["low"]) / 2
     assert np.ptp(half) < 1e-9
     losses = fitted.loc[fitted["task"] == "MetaMathQA", "train_loss"]
     several = fitted[fitted["task"] == "MetaMathQA"].groupby("peft_type")["lr"].nunique()
-    models = tables["models"].set_index(["task", "outcome", "model"])
-    type_alone = models.loc[("MetaMathQA", "train_loss", "the mean of its type")]
-    known_count = fitted.loc[fitted["task"] == "MetaMathQA", "expected_error"].notna().sum()
+    correlations = tables["correlations"].query("runs != 'all' and outcome == 'train_loss'")
+    correlations = correlations.set_index(["predictor", "task"])
+    large = correlations.loc[["trained numbers", "first step, Frobenius norm"]]
+    assert ((large["low"] < 0) & (large["high"] > 0)).all()
+    numbers, images_numbers, step, images_step = (
+        f"{value:.2f}".replace("-", "−") for value in large["spearman"]
+    )
     for sentence in (
         f"{len(fitted)} of {len(published)} runs are fitted, {text} of text and {images} of images",
         "All eight LoRA runs on text have one rate, 1e-4",
         f"{(several > 1).sum()} of {len(several)} types have several rates",
         (
-            f"by {type_alone['error, type left out']:.3f} over the {type_alone['n']:.0f} runs that "
-            "have such"
+            f"correlations are {numbers} and {images_numbers} for the numbers, {step} and "
+            f"{images_step} for the step (text, images), and each interval contains 0"
         ),
-        (
-            f"with {fourier['trained']:,} numbers and a rate of {fourier['lr']:g} each, WaveFT's "
-            f"first step is {wave['frobenius'] / fourier['frobenius']:.0f} times FourierFT's, and "
-            f"its loss {wave['train_loss']:.2f} against {fourier['train_loss']:.2f}"
-        ),
-        f"is known for {known_count} text runs only",
         f"half of one is {half.iloc[0]:.2f}",
         f"a standard deviation of {losses.std():.2f}",
         f"Predictions of {predictions['date'].iloc[0]}",

@@ -301,3 +301,11 @@ def test_the_command_prints_the_design_without_data(tmp_path):
     assert "Primary, two comparisons" in done.output
     assert "0 rows" in done.output
     assert not list(tmp_path.iterdir())
+
+
+def test_the_command_prints_the_stored_result():
+    done = CliRunner().invoke(main, [])
+    assert done.exit_code == 0
+    for title in ("main: primary", "still: mean scores", "best: mean scores", "that are stored"):
+        assert title in done.output
+    assert "still: primary" not in done.output
