@@ -66,7 +66,7 @@ def test_correlate_takes_a_method_of_the_users_own_and_says_where_its_errors_are
     assert "neighbouring rows have correlation ρ, neighbouring columns 0.3" in done.out
     assert "LoCA throughout" in done.out
     assert "throughout: retains more at every strength" in done.out
-    assert cli(*command, "all").code == 0
+    assert cli(*command, "all", "--draws", 2).code == 0
 
 
 def test_correlate_takes_a_structure_of_the_users_own(cli, own_module):
