@@ -13,6 +13,7 @@ import click
 from loca_theory.cli.cluster import cluster
 from loca_theory.cli.command import Command
 from loca_theory.cli.printable import note
+from loca_theory.cli.ranges import WholeNumber
 from loca_theory.cli.signature import option_settings
 
 DEFAULT_OUT = Path("loca-results")
@@ -87,11 +88,11 @@ _EVERYWHERE: dict[str, dict[str, Any]] = {
     "shape": {"metavar": "PxQ", "help": "One rectangular shape, instead of --K."},
     "include": {"metavar": "REGEX"},
     "exclude": {"metavar": "REGEX"},
-    "max_size": {"type": click.IntRange(min=1), "metavar": "N"},
+    "max_size": {"type": WholeNumber(min=1), "metavar": "N"},
     "allocate": {"metavar": "TOTAL"},
     "results": {"type": Folder(), "metavar": "DIR"},
     # Tables store seeds as 64-bit integers.
-    "seed": {"type": click.IntRange(max=2**63 - 1), "metavar": "INTEGER"},
+    "seed": {"type": WholeNumber(max=2**63 - 1), "metavar": "INTEGER"},
     "device": {"metavar": "auto|cpu|cuda[:N]"},
     "jobs": {"flag": "-j --jobs"},
     "scheduler": {"metavar": "ADDRESS"},

@@ -14,6 +14,7 @@ from loca_theory.cli.commands.methods import chosen_methods
 from loca_theory.cli.options import Common, command_of
 from loca_theory.cli.output import emit
 from loca_theory.cli.printable import note
+from loca_theory.cli.ranges import WholeNumber
 from loca_theory.cli.running import running
 
 
@@ -51,7 +52,7 @@ from loca_theory.cli.running import running
     },
     accounting={"show_default": "paper; trainable with --allocate of numbers"},
     epsilon={"type": click.FloatRange(0, 1, max_open=True), "metavar": "FLOAT"},
-    subspaces={"type": click.IntRange(min=1), "metavar": "K"},
+    subspaces={"type": WholeNumber(min=1), "metavar": "K"},
 )
 def command(
     *,

@@ -13,6 +13,7 @@ from loca_theory.cli.commands.left_out import note_damaged, print_skipped, short
 from loca_theory.cli.options import DEFAULT_OUT, Common, command_of
 from loca_theory.cli.output import Rows, console, emit
 from loca_theory.cli.printable import printable
+from loca_theory.cli.ranges import WholeNumber
 from loca_theory.cli.running import running
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 # Modules that are named of those that are not in the adapter.
 _NAMED = 3
-_COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
+_COUNT = {"type": WholeNumber(min=1), "metavar": "N"}
 
 
 @command_of(
@@ -38,7 +39,7 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
     rank=_COUNT | {"flag": "--r", "metavar": "R"},
     components=_COUNT,
     energy={"metavar": "FRACTION"},
-    floor={"type": click.IntRange(min=0), "metavar": "N"},
+    floor={"type": WholeNumber(min=0), "metavar": "N"},
     cap=_COUNT,
     save_modules={"flag": "--save-module", "type": str, "multiple": True, "metavar": "REGEX"},
     inputs={"type": click.Path(exists=True, dir_okay=False, path_type=Path), "metavar": "FILE"},
