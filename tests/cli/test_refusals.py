@@ -44,8 +44,9 @@ REFUSED = [
     ("simulate --K 16 --r 1 --scheduler tcp://127.0.0.1:9", 2, "--scheduler ADDRESS needs"),
     ("correlate --rho 0..0.4", 2, "range with its step"),
     ("correlate --structures ar1 --fraction 0.1", 2, "--fraction LIST has no effect unless"),
-    ("analyze '' tuned.safetensors", 2, "there is no file or folder without a name"),
+    ("analyze '' tuned.safetensors", 2, "a path is empty; name a file or a folder"),
     ("analyze \x1b[31mnone tuned.safetensors", 2, r"there is no file or folder \x1b[31mnone"),
+    ("analyze adapter base.safetensors", 2, "adapter is an adapter and cannot be the base; name"),
     ("analyze base.safetensors", 2, "pass the fine-tuned checkpoint as well"),
     ("analyze", 2, "give BASE and FINETUNED, or only --demo"),
     ("analyze base.safetensors --demo", 2, "or only --demo"),
@@ -77,6 +78,8 @@ def files(cwd, write_pair):
     """A pair of checkpoints, and what is none."""
     write_pair([f"layers.{i}.q_proj.weight" for i in range(2)])
     (cwd / "readme.txt").write_text("text")
+    (cwd / "adapter").mkdir()
+    (cwd / "adapter" / "adapter_config.json").write_text('{"peft_type": "LORA"}')
     (cwd / "model" / "lora").mkdir(parents=True)
     (cwd / "model" / "lora" / "model.safetensors").touch()
     (cwd / "broken.safetensors").write_bytes((cwd / "base.safetensors").read_bytes()[:-9])
