@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import is_dataclass
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -19,13 +18,13 @@ from loca_theory.checkpoints.change.adapter import kinds
 from loca_theory.claims import checks as all_checks
 from loca_theory.expressivity import METHODS
 from loca_theory.expressivity.methods.names import seed_name
+from loca_theory.sweeps.results import meanings
 
 PACKAGES = (
     *("transforms", "sweeps", "increments", "locations", "expressivity", "adapters", "rounding"),
     *("dependence", "convergence", "checkpoints", "claims", "plotting"),
 )
 """The packages with public names, each of which builds only on packages before it."""
-_ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 _K, _R = 768, 8
 
 
@@ -34,17 +33,10 @@ def columns() -> Iterator[str]:
     for result in _results():
         if result is loca.VerificationResult:
             continue
-        for name, row in result._tables().items():
+        for name, row in result.tables().items():
             yield from (f"## `{result.command}`: `{name}`", "", _text(_summary(row)), "")
-            found = described(row)
-            yield from _table(("column", "meaning"), ((f"`{key}`", found[key]) for key in found))
-
-
-def described(row: type) -> dict[str, str]:
-    """What the docstring of a row type says of each of its fields."""
-    texts = [one.__doc__ or "" for one in reversed(row.__mro__) if is_dataclass(one)]
-    found = [each for one in texts for each in _ATTRIBUTE.findall(inspect.cleandoc(one))]
-    return {name: _text(text) for name, text in found}
+            texts = ((f"`{column}`", _text(text)) for column, text in meanings(row).items())
+            yield from _table(("column", "meaning"), texts)
 
 
 def methods() -> Iterator[str]:

@@ -122,12 +122,38 @@ _PRINTING = (
 )
 
 
+def demo_option(verb: str) -> Callable[[Any], Any]:
+    """The option for checkpoints that come with the package, in place of the user's."""
+    text = f"{verb} a small pair of checkpoints that comes with the package."
+    return click.option("--demo", is_flag=True, help=text)
+
+
+def _show_columns(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        # Imported here, because tables of the terminal load rich.
+        from loca_theory.cli.columns import print_columns
+
+        print_columns(str(ctx.command.name))
+        ctx.exit()
+
+
+_columns_option = _rare_option(
+    "--columns",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_columns,
+    help="Print what the columns of the tables mean and exit.",
+)
+
+
 def command_of(
     function: str,
     *further: Callable[[Any], Any],
     out: str,
     rare: Iterable[str] = (),
     without: Iterable[str] = (),
+    has_columns: bool = True,
     **overrides: Mapping[str, Any],
 ) -> Callable[[Callable[..., Any]], Command]:
     """Make a command with the options of a Python function and the shared ones.
@@ -141,6 +167,7 @@ def command_of(
         out: What the help says of ``--out``.
         rare: Parameters whose options only ``--help-all`` shows.
         without: Parameters that are no options.
+        has_columns: Whether the tables of its result have columns to explain.
         overrides: How the option of a parameter differs: its ``flag``, and arguments of
             :func:`click.option`.
     """
@@ -164,7 +191,8 @@ def command_of(
             with cluster(jobs, **where) as workers:
                 return run(common=Common(**shared, jobs=workers), **arguments)
 
-        for option in reversed((*further, *options, with_out, *_PRINTING)):
+        printing = (_columns_option, *_PRINTING) if has_columns else _PRINTING
+        for option in reversed((*further, *options, with_out, *printing)):
             with_common = option(with_common)
         name = run.__module__.rpartition(".")[2]
         shown = {"show_default": True}

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from loca_theory import _arguments
 from loca_theory._words import counted
+from loca_theory.checkpoints.change.comparable import reasons
 from loca_theory.checkpoints.form.folder import Adapter, check_folder, remove_adapter, write_adapter
 from loca_theory.checkpoints.form.forms import FORMS
 from loca_theory.checkpoints.model.names import layer_of
@@ -98,7 +99,8 @@ class Unmerged(Result):
     def verdict(self) -> str:
         """What was merged, in one sentence, and then what was not found."""
         if not self.layers and self.changed_outside:
-            return "No linear layer changed that could be looked at, but other tensors did."
+            why = f"; left out: {reasons(self.skipped)}" if self.skipped else ""
+            return f"No linear layer changed that could be looked at, but other tensors did{why}."
         if not self.layers:
             return "No layer changed."
         others = Counter(row.outcome for row in self.layers if row.form is None)
