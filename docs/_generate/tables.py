@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 
+from peft import PeftType
+
 import loca_theory as loca
 from loca_theory.checkpoints.change.adapter import kinds
 from loca_theory.claims import checks as all_checks
@@ -26,6 +28,15 @@ PACKAGES = (
 )
 """The packages with public names, each of which builds only on packages before it."""
 _K, _R = 768, 8
+# Methods that are not a type of their own in PEFT.
+_OPTIONS = {
+    "LoCA": "`LOCA` of this package",
+    "DoRA": "`LORA`, `use_dora`",
+    "BD-LoRA": "`LORA`, `use_bdlora`",
+    "MiCA": "`LORA`, `init_lora_weights`",
+    "LoRA-FA": "`LORA`, `create_lorafa_optimizer`",
+    "WaveFT-PEFT": "`WAVEFT`",
+}
 
 
 def columns() -> Iterator[str]:
@@ -45,12 +56,14 @@ def methods() -> Iterator[str]:
     exact = [row.name for row in table if "exact" in row.engines]
     simulation = loca.simulate(_K, ranks=_R, methods=exact, engine="exact")
     errors = {row.method: f"{row.error:.4f}" for row in simulation}
-    heads = ("name (letter)", "what it is", "source", "oracle", "trained numbers", "error")
+    heads = ("name (letter)", "what it is", "source", "in PEFT")
+    heads += ("oracle", "trained numbers", "error")
     rows = [
         (
             _named(row.name),
             row.title,
             _link(row.reference),
+            _in_peft(row.name),
             "yes" if row.is_oracle else "",
             "" if row.parameters is None else f"{row.parameters:,}",
             errors.get(row.name, "simulated"),
@@ -71,6 +84,13 @@ def methods() -> Iterator[str]:
         ("name", "what it is", "source"),
         ((one.name, one.title, _link(one.reference)) for one in table.coders),
     )
+
+
+def _in_peft(method: str) -> str:
+    """What makes the method in PEFT: a type of adapter, or an option of one; "" if nothing does."""
+    name = re.sub(r"\W", "", method).upper()
+    is_type = name in {kind.value for kind in PeftType}
+    return _OPTIONS.get(method, f"`{name}`" if is_type else "")
 
 
 def adapters() -> Iterator[str]:
