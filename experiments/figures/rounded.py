@@ -5,13 +5,14 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from loca_theory.plotting.canvas import BLUE, GREY, RED, Picture, styled
+from loca_theory.plotting.canvas import BLUE, GREY, HEADLINE, RED, Picture, styled
 
 _FORMAT = "bfloat16"
 _MERGED = ("merged lora, r = 4", "merged lora, r = 32")
 _DASHES = ("-", "--")
 # The least error that is drawn.
 _LEAST = 1e-8
+_NOTICEABLE = 1.0
 
 
 @styled
@@ -37,7 +38,7 @@ def draw_rounded(table: pd.DataFrame) -> Figure:
     left.set_xscale("log")
     left.set_yscale("log")
     left.set_xlabel("median change, in steps of the weights")
-    left.set_ylabel("missed of the change")
+    left.set_ylabel("fraction of the change that is missed")
     left.set_title("A LoRA merged into bfloat16")
     left.legend(fontsize=7)
     full = table[~table["study"].str.startswith("merged")]
@@ -45,6 +46,9 @@ def draw_rounded(table: pd.DataFrame) -> Figure:
     right.axhline(0, color=GREY, linewidth=0.8)
     right.plot(full["changed"], gains, ".", color=BLUE, markersize=3, alpha=0.6)
     right.set_xlabel("fraction of the entries that changed")
-    right.set_ylabel("more retained, points")
+    right.set_ylabel("retained more by cells, in points")
     right.set_title(f"{len(full):,} adapters of published fine-tunes")
+    gained = int((gains > _NOTICEABLE).sum())
+    words = f"{gained} of {len(full):,} other adapters gain more than a point"
+    figure.suptitle(f"Rounding cells bring back a merged LoRA; {words}", **HEADLINE)
     return figure
