@@ -84,7 +84,7 @@ def test_no_option_and_no_column_is_of_words_given_up():
     columns = {
         field.name
         for result in results
-        for row in result._tables().values()
+        for row in result.tables().values()
         for field in dataclasses.fields(row)
     }
     assert {"seed", "accounting"} <= options

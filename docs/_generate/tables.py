@@ -10,23 +10,33 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import is_dataclass
 from importlib import import_module
 from pkgutil import iter_modules
+
+from peft import PeftType
 
 import loca_theory as loca
 from loca_theory.checkpoints.change.adapter import kinds
 from loca_theory.claims import checks as all_checks
 from loca_theory.expressivity import METHODS
 from loca_theory.expressivity.methods.names import seed_name
+from loca_theory.sweeps.results import meanings
 
 PACKAGES = (
     *("transforms", "sweeps", "increments", "locations", "expressivity", "adapters", "rounding"),
     *("dependence", "convergence", "checkpoints", "claims", "plotting"),
 )
 """The packages with public names, each of which builds only on packages before it."""
-_ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 _K, _R = 768, 8
+# Methods that are not a type of their own in PEFT.
+_OPTIONS = {
+    "LoCA": "`LOCA` of this package",
+    "DoRA": "`LORA`, `use_dora`",
+    "BD-LoRA": "`LORA`, `use_bdlora`",
+    "MiCA": "`LORA`, `init_lora_weights`",
+    "LoRA-FA": "`LORA`, `create_lorafa_optimizer`",
+    "WaveFT-PEFT": "`WAVEFT`",
+}
 
 
 def columns() -> Iterator[str]:
@@ -34,17 +44,10 @@ def columns() -> Iterator[str]:
     for result in _results():
         if result is loca.VerificationResult:
             continue
-        for name, row in result._tables().items():
+        for name, row in result.tables().items():
             yield from (f"## `{result.command}`: `{name}`", "", _text(_summary(row)), "")
-            found = described(row)
-            yield from _table(("column", "meaning"), ((f"`{key}`", found[key]) for key in found))
-
-
-def described(row: type) -> dict[str, str]:
-    """What the docstring of a row type says of each of its fields."""
-    texts = [one.__doc__ or "" for one in reversed(row.__mro__) if is_dataclass(one)]
-    found = [each for one in texts for each in _ATTRIBUTE.findall(inspect.cleandoc(one))]
-    return {name: _text(text) for name, text in found}
+            texts = ((f"`{column}`", _text(text)) for column, text in meanings(row).items())
+            yield from _table(("column", "meaning"), texts)
 
 
 def methods() -> Iterator[str]:
@@ -53,12 +56,14 @@ def methods() -> Iterator[str]:
     exact = [row.name for row in table if "exact" in row.engines]
     simulation = loca.simulate(_K, ranks=_R, methods=exact, engine="exact")
     errors = {row.method: f"{row.error:.4f}" for row in simulation}
-    heads = ("name (letter)", "what it is", "source", "oracle", "trained numbers", "error")
+    heads = ("name (letter)", "what it is", "source", "in PEFT")
+    heads += ("oracle", "trained numbers", "error")
     rows = [
         (
             _named(row.name),
             row.title,
             _link(row.reference),
+            _in_peft(row.name),
             "yes" if row.is_oracle else "",
             "" if row.parameters is None else f"{row.parameters:,}",
             errors.get(row.name, "simulated"),
@@ -79,6 +84,13 @@ def methods() -> Iterator[str]:
         ("name", "what it is", "source"),
         ((one.name, one.title, _link(one.reference)) for one in table.coders),
     )
+
+
+def _in_peft(method: str) -> str:
+    """What makes the method in PEFT: a type of adapter, or an option of one; "" if nothing does."""
+    name = re.sub(r"\W", "", method).upper()
+    is_type = name in {kind.value for kind in PeftType}
+    return _OPTIONS.get(method, f"`{name}`" if is_type else "")
 
 
 def adapters() -> Iterator[str]:

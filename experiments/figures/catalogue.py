@@ -46,13 +46,13 @@ FIGURES = (
     PaperFigure(
         "prediction", "What predicts the better adapter",
         "Rank correlations of predictors with the accuracy; measured",
-        {"prediction": "python -m experiments.prediction, at commit 2cb37cb6"},
+        {"prediction": "git checkout 2cb37cb6 && python -m experiments.prediction"},
         draw_prediction),
     PaperFigure(
         "low_rank", "Low rank of full increments",
         "Energy of the largest eighth of the singular values of full increments, by optimiser, "
         "rate, steps, batch, data and layer, beside that of independent entries; measured",
-        {"low_rank": "python -m experiments.low_rank, at commit 2cb37cb6"}, draw_low_rank),
+        {"low_rank": "git checkout 2cb37cb6 && python -m experiments.low_rank"}, draw_low_rank),
     PaperFigure(
         "published", "Fine-tunes that others published",
         "Which of LoRA, LoCA and plain entries retains most energy of ΔW in published fine-tunes, "

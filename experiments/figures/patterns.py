@@ -34,11 +34,12 @@ def draw_patterns(table: pd.DataFrame) -> Figure:
             axis.set(xticks=[], yticks=[])
             axis.grid(visible=False)
             energies = np.linalg.svd(values, compute_uv=False) ** 2
-            axis.set_xlabel(f"{energies[:_DIRECTIONS].sum() / (energies.sum() or 1):.0%}")
+            fraction = energies[:_DIRECTIONS].sum() / (energies.sum() or 1)
+            axis.set_xlabel(f"{fraction:.0%} in {_DIRECTIONS} directions", fontsize=8)
         row[0].set_ylabel(_short(layer), fontsize=8)
     for axis, method in zip(canvas.axes[0], methods, strict=True):
         axis.set_title(method, fontsize=8)
-    text = f"Increments after training, and the energy of their {_DIRECTIONS} largest directions"
+    text = f"What each method learned as ΔW: is its energy in {_DIRECTIONS} directions?"
     canvas.headline(text)
     side = len(pictures[methods[0], layers[0]])
     independent = low_rank_fraction(min(_DIRECTIONS / side, 1.0))

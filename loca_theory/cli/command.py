@@ -47,9 +47,12 @@ class Command(click.Command):
             error.show()
             sys.exit(_USAGE)
         except click.ClickException as error:
-            _fail(name, error.format_message(), error.exit_code, debug=debug)
+            _fail(name, _message(error), error.exit_code, debug=debug)
         except (click.Abort, KeyboardInterrupt):
             _fail(name, "interrupted", _INTERRUPTED, debug=debug)
+        except MemoryError as error:
+            why = f"{error or 'no more is free'}; choose a smaller matrix or fewer of them"
+            _fail(name, f"the memory does not suffice: {why}", _ERROR, debug=debug)
         except OSError as error:
             # Discard the buffered output, which Python would otherwise fail to write when it ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -73,7 +76,7 @@ def in_flags(message: str) -> str:
     """Replace arguments in a message of the library by the options of the command that runs.
 
     ``device="cpu"`` becomes ``--device cpu`` if the command has that option, ``rho=...`` becomes
-    ``--rho LIST``, and ``folder="..."`` becomes ``--out DIR``.
+    ``--rho LIST``, ``check=True`` becomes ``--check``, and ``folder="..."`` becomes ``--out DIR``.
     """
     parameters = click.get_current_context().command.params
     options = {p.name: p for p in parameters if isinstance(p, click.Option)}
@@ -83,11 +86,22 @@ def in_flags(message: str) -> str:
         if option is None:
             return match[0]
         value = match[2].strip('"')
+        if value == "True":
+            return max(option.opts, key=len)
         if value == "...":
             value = option.metavar or option.type.name.upper()
         return f"{max(option.opts, key=len)} {value}"
 
-    return re.sub(r'\b(\w+)=("[^"]*"|\d+|\.{3})', flag, message)
+    return re.sub(r'\b(\w+)=("[^"]*"|\d+|True|\.{3})', flag, message)
+
+
+def _message(error: click.ClickException) -> str:
+    """The text of an error, and the help that lists the options if one is unknown or missing."""
+    text = error.format_message()
+    is_value = type(error) is click.BadParameter
+    if isinstance(error, click.UsageError) and error.ctx and not is_value:
+        return f"{text.rstrip('.')}; see {error.ctx.command_path} --help"
+    return text
 
 
 def _exit_code(error: LocaTheoryError) -> int:

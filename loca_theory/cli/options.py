@@ -13,6 +13,7 @@ import click
 from loca_theory.cli.cluster import cluster
 from loca_theory.cli.command import Command
 from loca_theory.cli.printable import note
+from loca_theory.cli.ranges import WholeNumber
 from loca_theory.cli.signature import option_settings
 
 DEFAULT_OUT = Path("loca-results")
@@ -87,11 +88,11 @@ _EVERYWHERE: dict[str, dict[str, Any]] = {
     "shape": {"metavar": "PxQ", "help": "One rectangular shape, instead of --K."},
     "include": {"metavar": "REGEX"},
     "exclude": {"metavar": "REGEX"},
-    "max_size": {"type": click.IntRange(min=1), "metavar": "N"},
+    "max_size": {"type": WholeNumber(min=1), "metavar": "N"},
     "allocate": {"metavar": "TOTAL"},
     "results": {"type": Folder(), "metavar": "DIR"},
     # Tables store seeds as 64-bit integers.
-    "seed": {"type": click.IntRange(max=2**63 - 1), "metavar": "INTEGER"},
+    "seed": {"type": WholeNumber(max=2**63 - 1), "metavar": "INTEGER"},
     "device": {"metavar": "auto|cpu|cuda[:N]"},
     "jobs": {"flag": "-j --jobs"},
     "scheduler": {"metavar": "ADDRESS"},
@@ -121,12 +122,38 @@ _PRINTING = (
 )
 
 
+def demo_option(verb: str) -> Callable[[Any], Any]:
+    """The option for checkpoints that come with the package, in place of the user's."""
+    text = f"{verb} a small pair of checkpoints that comes with the package."
+    return click.option("--demo", is_flag=True, help=text)
+
+
+def _show_columns(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        # Imported here, because tables of the terminal load rich.
+        from loca_theory.cli.columns import print_columns
+
+        print_columns(str(ctx.command.name))
+        ctx.exit()
+
+
+_columns_option = _rare_option(
+    "--columns",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_columns,
+    help="Print what the columns of the tables mean and exit.",
+)
+
+
 def command_of(
     function: str,
     *further: Callable[[Any], Any],
     out: str,
     rare: Iterable[str] = (),
     without: Iterable[str] = (),
+    has_columns: bool = True,
     **overrides: Mapping[str, Any],
 ) -> Callable[[Callable[..., Any]], Command]:
     """Make a command with the options of a Python function and the shared ones.
@@ -140,6 +167,7 @@ def command_of(
         out: What the help says of ``--out``.
         rare: Parameters whose options only ``--help-all`` shows.
         without: Parameters that are no options.
+        has_columns: Whether the tables of its result have columns to explain.
         overrides: How the option of a parameter differs: its ``flag``, and arguments of
             :func:`click.option`.
     """
@@ -163,7 +191,8 @@ def command_of(
             with cluster(jobs, **where) as workers:
                 return run(common=Common(**shared, jobs=workers), **arguments)
 
-        for option in reversed((*further, *options, with_out, *_PRINTING)):
+        printing = (_columns_option, *_PRINTING) if has_columns else _PRINTING
+        for option in reversed((*further, *options, with_out, *printing)):
             with_common = option(with_common)
         name = run.__module__.rpartition(".")[2]
         shown = {"show_default": True}

@@ -31,12 +31,14 @@ class NumberList(click.ParamType):
 
     def _range(self, part: str) -> list[Decimal]:
         """The numbers of a range, or the only number."""
-        numbers = [self._number(text.strip()) for text in part.split("..")]
+        shown = _shortened(part.strip())
+        texts = part.split("..")
+        where = f" in the range {shown}" if len(texts) > 1 else ""
+        numbers = [self._number(text.strip(), where) for text in texts]
         if len(numbers) == 1:
             return numbers
         if len(numbers) == 2:
             numbers += self.default_steps
-        shown = _shortened(part.strip())
         if len(numbers) != 3:
             self.fail(f"{shown} is not {self.content} or a range; {self.forms}")
         first, last, step = numbers
@@ -48,14 +50,20 @@ class NumberList(click.ParamType):
             self.fail(f"the range {shown} holds more than {_MOST} numbers; choose fewer")
         return [first + step * i for i in range(count)]
 
-    def _number(self, text: str) -> Decimal:
+    def _number(self, text: str, where: str) -> Decimal:
         try:
             number = Decimal(text if re.fullmatch(self.pattern, text) else "nan")
         except InvalidOperation:
             number = Decimal("nan")
         if not number.is_finite() or abs(number.adjusted()) > _LARGEST_EXPONENT:
-            self.fail(f"{_shortened(text)} is not {self.content}; {self.forms}")
+            self.fail(f"{_shortened(text)}{where} is not {self.content}; {self.forms}")
         return number
+
+
+class WholeNumber(click.IntRange):
+    """A whole number between bounds; click calls its type "integer range" in messages."""
+
+    name = "integer"
 
 
 class IntegerList(NumberList):

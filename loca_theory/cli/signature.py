@@ -89,9 +89,12 @@ def _texts(docstring: str) -> dict[str, str]:
     section = re.search(r"^Args:\n(.*?)(?:\n\n|\Z)", docstring, re.DOTALL | re.MULTILINE)
     entries = re.split(r"^    (?=\w)", section[1] if section else "", flags=re.MULTILINE)
     named = (entry.partition(":") for entry in entries if entry)
-    return {name: _plain(" ".join(text.split())) for name, _, text in named}
+    texts = {name: plain(" ".join(text.split())) for name, _, text in named}
+    # An option that is not given is None in Python.
+    default = "; None for ", "; by default "
+    return {name: text.replace('"', "").replace(*default) for name, text in texts.items()}
 
 
-def _plain(text: str) -> str:
-    text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"\1", text)
-    return re.sub(r"[`\"]", "", text).replace("; None for ", "; by default ")
+def plain(text: str) -> str:
+    """A text of a docstring without markup."""
+    return re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"\1", text).replace("`", "")

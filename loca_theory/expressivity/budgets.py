@@ -77,7 +77,7 @@ class Budget:
         if self.p * self.q > _MOST_ENTRIES:
             raise InvalidArgumentError(
                 f"a {self.p}x{self.q} matrix has too many entries to count in float64; "
-                f"choose at most {_MOST_ENTRIES}"
+                f"choose one with at most {_MOST_ENTRIES} entries"
             )
         if not 1 <= self.r <= min(self.p, self.q):
             raise InvalidArgumentError(

@@ -46,7 +46,8 @@ def approximate(
             float16 and bfloat16 are widened to float32, integers to float64.
         method: A method or its name.
         budget: Budget for the shape (p, q).
-        rng: Source of random indices or factors; required by the methods that use them.
+        rng: Source of random indices or factors; required by the methods that use them. LoRA-XS,
+            MiCA, OFT, BOFT, RoAd and PSOFT use none if the weights are known.
         weights: The pretrained weights W₀ if the matrix is the increment of a layer, of its shape.
             Methods that use W₀, such as OFT, HiRA and LoRA-XS, use random weights without them.
 

@@ -87,6 +87,13 @@ LOOKS = {
 _COLORS = ("#332288", "#aa4499", "#117733", "#882255", "#44aa99", "#999933")
 _DASHES = ((0, (5, 1, 1, 1)), (0, (2, 1)), (0, (8, 2)))
 _OWN_LOOKS = [Look(color, dashes) for dashes in _DASHES for color in _COLORS]
+# Labels of lines whose names say too little, and of both bounds where they coincide.
+_LABELS = {
+    "printed line": "random locations",
+    "upper bound": "upper bound of Fourier pairs",
+    "lower bound": "lower bound of Fourier pairs",
+}
+_BOTH_BOUNDS = "bounds of Fourier pairs"
 # Half-width of the band of a simulated line, in standard errors.
 BAND = 2.0
 # Characters in a line of a label, per inch of the axis to its left, and at least.
@@ -168,7 +175,9 @@ def _draw_line(
     position, error = rows[x].to_numpy(float), rows["error"].to_numpy(float)
     marker = "o" if len(rows) == 1 else None
     style = {"color": look.color, "linestyle": look.dashes, "marker": marker, "ms": ms}
-    (line,) = axis.plot(position, error, label=options().label(name), **style)
+    label = options().label(name)
+    label = _LABELS.get(name, name) if label == name else label
+    (line,) = axis.plot(position, error, label=label, **style)
     band = BAND * rows["standard_error"].fillna(0.0).to_numpy(float)
     if band.any():
         axis.fill_between(position, error - band, error + band, color=look.color, alpha=alpha, lw=0)
@@ -191,8 +200,8 @@ def _label_ends(axis: Axes, lines: Iterable[Line2D], width: float, height: float
             groups.append([line])
     ends = [float(np.asarray(group[0].get_ydata())[-1]) for group in groups]
     texts = [
-        textwrap.fill(", ".join(str(line.get_label()) for line in lines_in_order), characters)
-        for lines_in_order in (sorted(group, key=axis.lines.index) for group in groups)
+        textwrap.fill(_shared_label([str(line.get_label()) for line in in_order]), characters)
+        for in_order in (sorted(group, key=axis.lines.index) for group in groups)
     ]
     heights = [line_height * (1 + text.count("\n")) for text in texts]
     positions = label_heights(axis, ends, heights)
@@ -208,6 +217,14 @@ def _label_ends(axis: Axes, lines: Iterable[Line2D], width: float, height: float
             color=group[-1].get_color(),
             annotation_clip=False,
         )
+
+
+def _shared_label(labels: Sequence[str]) -> str:
+    """The label of lines that coincide."""
+    bounds = {_LABELS["upper bound"], _LABELS["lower bound"]}
+    if bounds <= set(labels):
+        labels = [_BOTH_BOUNDS, *(label for label in labels if label not in bounds)]
+    return ", ".join(labels)
 
 
 def _heights(axis: Axes, line: Line2D) -> NDArray[np.float64]:

@@ -6,9 +6,11 @@ A result is a parquet file with its manifest beside it.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from importlib import import_module
+from inspect import cleandoc
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -26,8 +28,17 @@ if TYPE_CHECKING:
 SHOWN_ROWS = 12
 """Rows and columns of a table in a shell."""
 
+# A field and its text, in a docstring.
+_FIELD = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 # Names in a message.
 _NAMED = 6
+
+
+def meanings(row_type: type) -> dict[str, str]:
+    """What the docstring of a row type says of each of its fields, with its markup."""
+    texts = [kind.__doc__ or "" for kind in reversed(row_type.__mro__) if is_dataclass(kind)]
+    found = (field for text in texts for field in _FIELD.findall(cleandoc(text)))
+    return {name: " ".join(text.split()) for name, text in found}
 
 
 def _front_door() -> Any:
@@ -102,7 +113,7 @@ class Result:
         )
 
     def _rows(self) -> tuple[Any, ...]:
-        return getattr(self, next(iter(self._tables()), ""), ())
+        return getattr(self, next(iter(self.tables()), ""), ())
 
     def _row_names(self) -> list[list[str]]:
         return [[str(getattr(row, field)) for field in self.names] for row in self._rows()]
@@ -140,7 +151,7 @@ class Result:
         """
         import pandas as pd
 
-        types = self._tables()
+        types = self.tables()
         name = next(iter(types)) if table is None else table
         columns = [field.name for field in dataclasses.fields(find("table", name, types))]
         plain = self._plain(name)
@@ -148,7 +159,7 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """Return the tables and the manifest as plain data for JSON."""
-        return {**{name: self._plain(name) for name in self._tables()}, "manifest": self.manifest}
+        return {**{name: self._plain(name) for name in self.tables()}, "manifest": self.manifest}
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write the tables as one parquet file, and the manifest beside it.
@@ -165,7 +176,7 @@ class Result:
         Raises:
             ResourceError: the folder cannot be written to.
         """
-        tables = {name: self._plain(name) or self.to_frame(name) for name in self._tables()}
+        tables = {name: self._plain(name) or self.to_frame(name) for name in self.tables()}
         return store_tables(tables, self.manifest, path("folder", folder), self.command)
 
     @classmethod
@@ -176,21 +187,21 @@ class Result:
             InvalidArgumentError: the class has no tables, like :class:`Result` itself.
             ResourceError: a file is missing, or another version of the package wrote it.
         """
-        if not cls._tables():
+        if not cls.tables():
             raise InvalidArgumentError(
                 f"{cls.__name__} has no tables; call load on the class of the saved result, for "
                 "example SimulationResult.load(folder)"
             )
         folder = path("folder", folder)
         tables, manifest = dict[str, Any](), dict[str, Any]()
-        for name, row_type in cls._tables().items():
-            table, manifest = load_rows(folder, cls.command, name if len(cls._tables()) > 1 else "")
+        for name, row_type in cls.tables().items():
+            table, manifest = load_rows(folder, cls.command, name if len(cls.tables()) > 1 else "")
             tables[name] = typed(table, row_type, f"{folder / cls.command}.parquet")
         return cls(manifest=manifest, **tables)
 
     def __repr__(self) -> str:
         """The tables with their numbers of rows, and some rows of the main one."""
-        sizes = {name: len(getattr(self, name)) for name in self._tables()}
+        sizes = {name: len(getattr(self, name)) for name in self.tables()}
         tables = ", ".join(
             f"{name}: {size} {'row' if size == 1 else 'rows'}"
             for name, size in sizes.items()
@@ -208,7 +219,8 @@ class Result:
         return self.overview().to_html(max_rows=20, show_dimensions=True, border=0, notebook=True)
 
     @classmethod
-    def _tables(cls) -> dict[str, type]:
+    def tables(cls) -> dict[str, type]:
+        """The type of the rows of each table, by the name of the table."""
         declared = dataclasses.fields(cls)
         return {field.name: field.metadata["row"] for field in declared if "row" in field.metadata}
 

@@ -374,14 +374,14 @@ def test_there_are_five_findings_the_last_on_normality(analysis):
     assert analysis.to_json()["summary"]["findings"] == list(sentences)
 
 
-BUDGET = "at the budget of LoRA of rank 2 in 8 matrices"
+BUDGET = "at the budget of LoRA of rank 2"
 SMALL = "No form retains half of the change at this budget."
 
 
 @pytest.mark.parametrize(
     ("method", "error", "lora", "first", "second"),
     [
-        ("LoRA", 0.001, 0.001, "LoRA of rank 2 in 8 matrices retains 100% of the change; ", ()),
+        ("LoRA", 0.001, 0.001, "LoRA of rank 2 retains 100% of the change of 8 matrices; ", ()),
         ("LoCA", 0.001, 0.3, f"LoCA (best DCT coefficients) {BUDGET} retains 100% of the ", ()),
         ("entries", 0.4, 0.9, f"The largest plain entries {BUDGET} retain 60% of the ", ()),
         ("entries", 0.6, 0.9, "The largest plain entries at the budget", (SMALL,)),
@@ -394,10 +394,20 @@ def test_the_verdict_is_what_to_use_and_one_warning(analysis, method, error, lor
     said = verdict(other.summary, other.matrices, (), None, ())
     needed = sorted(row.rank_90 for row in other.matrices)
     assert said[0].startswith(first)
-    assert (f"of the change, LoRA {1 - lora:.0%}; " in said[0]) is (method != "LoRA")
-    assert said[0].endswith(f"; 90% needs rank {needed[0]} to {needed[-1]}.")
+    assert (f"of the change of 8 matrices, LoRA {1 - lora:.0%}; " in said[0]) is (method != "LoRA")
+    last = f"; each matrix alone needs rank {needed[0]} to {needed[-1]} for 90%."
+    assert said[0].endswith(last)
     assert said[1:] == second
     assert verdict(other.summary, other.matrices, (), None, ("One.", "Two."))[1:] == ("One.",)
+
+
+def test_the_verdict_says_why_nothing_was_compared():
+    matrix = np.random.default_rng(0).normal(size=(24, 20))
+    first, _, last = analyze(matrix, ranks=[20]).message.partition("; ")
+    assert first == "No form was compared, since the budget of every rank is larger than the matrix"
+    assert last.startswith("it needs rank ")
+    damaged = analyze({"a": matrix}, {"a": matrix * np.nan}, ranks=[2]).message
+    assert damaged == "No matrix could be analysed; left out: 1 tensor (not finite)."
 
 
 def test_printing_an_analysis_wraps_its_verdict(analysis, monkeypatch):

@@ -260,7 +260,9 @@ def test_an_adapter_is_applied_as_if_it_had_been_saved_and_loaded(tmp_path, meth
     model.name_or_path = "org/model"
     extraction = extract(model, tuned_weights(model), method, rank=2, save_modules="norm")
     extraction.save(tmp_path)
-    assert 'base_model: "org/model"' in (tmp_path / method / "README.md").read_text()
+    card = (tmp_path / method / "README.md").read_text()
+    assert 'base_model: "org/model"' in card
+    assert 'base_model = ...  # load the model that was fine-tuned: "org/model"' in card
     assert extraction.config.base_model_name_or_path == "org/model"
     expected = loaded(tiny(), tmp_path / method)(TOKENS)
     torch.testing.assert_close(extraction.apply(model)(TOKENS), expected)

@@ -435,4 +435,6 @@ def test_a_fine_tune_with_more_tokens_is_checked_in_a_resized_base(tmp_path):
     assert stored.saved_numbers == 2 * 64 * 32 + 5 * 32
     stored.save(tmp_path)
     card = (tmp_path / "lora" / "README.md").read_text(encoding="utf-8")
-    assert "base_model.resize_token_embeddings(64)" in card
+    _, _, code = card.partition("```python\n")
+    assert "from transformers import LlamaForCausalLM\n" in code
+    assert code.index("base_model = ") < code.index("base_model.resize_token_embeddings(64)")

@@ -38,7 +38,7 @@ REFUSED = [
         partial(analyze, *demo_pair(), demo_pair()[1]),
         rf"^{demo_pair()[1]} is given twice; give every fine-tune once",
     ),
-    (partial(analyze, Path(__file__).parent, SQUARE), r"holds no model\.safetensors, .*; pass the"),
+    (partial(analyze, Path(__file__).parent, SQUARE), r"holds no checkpoint; pass a folder with"),
     *(
         (partial(analyze, f"hub:{name}", SQUARE), "does not name a repository")
         for name in ("a", "a/b/c", "/b", "a/")

@@ -146,7 +146,8 @@ REFUSED = [
     ),
     ("a.bin", stored(TWICE), "more than 100000 dictionaries"),
     ("a.bin", bytes(range(256)) * 4, r"a\.bin "),
-    ("list.ckpt", stored([1, {"a": 2}]), "list.ckpt holds no dictionary of tensors"),
+    ("list.ckpt", stored([1, {"a": 2}]), "no dictionary of tensors; save the state_dict"),
+    ("text.pt", b"hello", "is not an intact PyTorch file: KeyError"),
     ("name.pt", stored({"a.\ud800.weight": torch.ones(2, 2)}), "has a name that is no text"),
     (INDEX, b"{", "is not an intact JSON file"),
     (INDEX, b"[]", "holds no JSON object"),
@@ -183,9 +184,17 @@ def test_one_shard_is_not_taken_for_the_model(tmp_path, tensors, store):
 def test_the_shards_of_two_models_are_not_chosen_from(tmp_path, tensors):
     for kind in ("unet", "vae"):
         as_shards(tensors, tmp_path, filename_pattern=kind + "{suffix}.safetensors")
-    with pytest.raises(InvalidArgumentError, match=r"not exactly one other index .* pass the file"):
+    with pytest.raises(InvalidArgumentError, match=r"holds 2 checkpoints \(unet.*, vae.*\); pass"):
         open_checkpoint(tmp_path)
     same(open_checkpoint(tmp_path / "vae.safetensors.index.json"), tensors)
+
+
+def test_a_folder_without_a_checkpoint_is_refused(tmp_path):
+    with pytest.raises(InvalidArgumentError, match=r"is empty; pass a folder with model\.safetens"):
+        open_checkpoint(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InvalidArgumentError, match=r"holds no checkpoint; .* the weights itself$"):
+        open_checkpoint(tmp_path)
 
 
 def test_a_file_that_cannot_be_mapped_is_read(tmp_path, tensors, monkeypatch):

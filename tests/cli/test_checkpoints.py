@@ -57,7 +57,7 @@ def change(file, edit):
             ("base.safetensors", "base.safetensors"),
             [
                 "The base and the fine-tune are identical",
-                "analysed: 4 have not changed.",
+                "analysed; left out: 4 tensors (unch",
                 "unchanged",
             ],
         ),

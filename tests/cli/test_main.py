@@ -70,6 +70,11 @@ FAILURES = {
     "several lines": (ResourceError("first\n  second\nthird"), 1, "first second third"),
     "a sweep interrupted": (SweepInterruptedError("3 of 8 points"), 130, "3 of 8 points"),
     "Ctrl-C": (KeyboardInterrupt(), 130, "interrupted"),
+    "no memory": (
+        MemoryError("74 GiB"),
+        1,
+        "the memory does not suffice: 74 GiB; choose a smaller matrix or fewer of them",
+    ),
     "an aborted prompt": (click.Abort(), 130, "interrupted"),
     "the system": (
         OSError(errno.ENOSPC, "No space left on device"),

@@ -1,6 +1,7 @@
 """Printing rows: as JSON, as CSV, as tables."""
 
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+import loca_theory
 from loca_theory.cli.commands.simulate import print_errors
 from loca_theory.cli.output import Rows, console, emit
 from loca_theory.cli.printable import printable
@@ -205,3 +207,36 @@ def test_no_cell_of_a_table_steers_a_terminal(capsys):
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert r"a\nb" in out
+
+
+EXPLAINED = ("analyze", "extract", "unmerge", "simulate", "correlate", "toy", "methods")
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_every_column_of_files_is_explained_without_any_argument(cli, name):
+    done = cli(name, "--columns")
+    assert (done.code, done.err) == (0, "")
+    shown = re.findall(r"^  (\S+)  +\S", done.out, re.MULTILINE)
+    kinds = (getattr(loca_theory, public) for public in loca_theory.__all__)
+    (result,) = (kind for kind in kinds if getattr(kind, "command", None) == name)
+    for row in result.tables().values():
+        assert {field.name for field in dataclasses.fields(row)} <= set(shown)
+    assert '"' not in "".join(shown)
+    assert "; by default" not in done.out
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["analyze --demo --full --subspaces 2 --r 2", "unmerge --demo", "extract --demo --r 2"],
+)
+def test_every_printed_column_is_explained(cli, words):
+    name, *options = words.split()
+    table = cli(name, *options, "--quiet").out
+    assert f"What the columns mean: loca-theory {name} --columns" in table
+    _, _, explained = cli(name, "--columns").out.partition("The printed table")
+    titles = {"matrix", "shape", *METHODS}  # `loca-theory methods` describes these
+    titles |= set(re.split(r" {2,}|\n", explained))
+    heads = re.findall(r"^matrix .*$", table, re.MULTILINE)
+    assert heads
+    for head in heads:
+        assert set(re.split(" {2,}", head.strip())) <= titles

@@ -160,7 +160,16 @@ APART = {
     "--serve": {"--save-module"},
 }
 # These start processes, wait for a network or print help, and have tests of their own.
-NEVER = {"--jobs", "--backend", "--scheduler", "--debug", "--deep", "--help", "--help-all"}
+NEVER = {
+    "--jobs",
+    "--backend",
+    "--scheduler",
+    "--debug",
+    "--deep",
+    "--help",
+    "--help-all",
+    "--columns",
+}
 
 
 def flag_of(option):

@@ -16,13 +16,20 @@ SMALL = {
 }
 # The command, what is added to its small run; the exit code; a part of the line.
 REFUSED = [
-    ("simulat", 2, "No such command 'simulat'"),
+    ("simulat", 2, "No such command 'simulat'; see loca-theory --help"),
     ("--verbose", 2, "No such option"),
+    ("simulate -3", 2, "No such option '-3'; see loca-theory simulate --help"),
+    ("simulate --r -3", 2, "'-3' is not a whole number between 1 and"),
+    ("simulate --K 0", 2, "'0' is not a whole number between 1 and"),
+    ("simulate --r 8..32..0", 2, "'0' in the range '8..32..0' is not a whole number between 1"),
+    ("simulate --K 16 --r 1000", 2, "rank 1000 does not fit a 16x16 matrix: choose 1 <= r <= 16"),
+    ("simulate --K 16 --r 1 768", 2, "unexpected extra argument (768); see loca-theory simulate"),
+    ("simulate --K 16 --r 1 --seed one", 2, "'one' is not a valid integer."),
     ("simulate --K", 2, "Option '--K' requires an argument"),
     ("methods --out ''", 2, "Invalid value for '--out': the name of the folder is empty; give a"),
     ("figures --out \udcff", 2, "the name of the folder is not valid UTF-8; choose another"),
     ("simulate --r 1", 2, "give either --K LIST (square matrices) or --shape PxQ"),
-    ("simulate --K 16", 2, "Missing option '--r'"),
+    ("simulate --K 16", 2, "Missing option '--r'; see loca-theory simulate --help"),
     ("simulate --K 16..8 --r 1", 2, "is reversed; write a list such as"),
     ("simulate --K 16 --r 1 --draws 1000000000000000", 2, "is not in the range"),
     ("toy --problems 999999999999999", 2, "is not in the range"),
@@ -37,8 +44,9 @@ REFUSED = [
     ("simulate --K 16 --r 1 --scheduler tcp://127.0.0.1:9", 2, "--scheduler ADDRESS needs"),
     ("correlate --rho 0..0.4", 2, "range with its step"),
     ("correlate --structures ar1 --fraction 0.1", 2, "--fraction LIST has no effect unless"),
-    ("analyze '' tuned.safetensors", 2, "there is no file or folder without a name"),
+    ("analyze '' tuned.safetensors", 2, "a path is empty; name a file or a folder"),
     ("analyze \x1b[31mnone tuned.safetensors", 2, r"there is no file or folder \x1b[31mnone"),
+    ("analyze adapter base.safetensors", 2, "adapter is an adapter and cannot be the base; name"),
     ("analyze base.safetensors", 2, "pass the fine-tuned checkpoint as well"),
     ("analyze", 2, "give BASE and FINETUNED, or only --demo"),
     ("analyze base.safetensors --demo", 2, "or only --demo"),
@@ -52,6 +60,7 @@ REFUSED = [
     ("extract", 2, "pass one of --r 8, --components 1000, --allocate 4MB or --energy 0.9"),
     ("extract --method lora --r 2 --out model", 1, "model/lora holds model.safetensors, which no"),
     ("extract --r 2 --check", 2, "cannot be checked, because the model is not known (no config"),
+    ("extract --r 2 --requantise 3", 2, "are for the check of the adapter; pass --check as well"),
     ("extract --r 2 --cap 3", 2, "pass --allocate 4MB or --energy 0.9 as well"),
     ("extract --r 2 --save-module 'x{'", 2, "--save-module x{ cannot be stored"),
     ("verify nil theorem1.ordr", 2, "unknown claims 'nil', 'theorem1.ordr' (nearest: "),
@@ -69,6 +78,8 @@ def files(cwd, write_pair):
     """A pair of checkpoints, and what is none."""
     write_pair([f"layers.{i}.q_proj.weight" for i in range(2)])
     (cwd / "readme.txt").write_text("text")
+    (cwd / "adapter").mkdir()
+    (cwd / "adapter" / "adapter_config.json").write_text('{"peft_type": "LORA"}')
     (cwd / "model" / "lora").mkdir(parents=True)
     (cwd / "model" / "lora" / "model.safetensors").touch()
     (cwd / "broken.safetensors").write_bytes((cwd / "base.safetensors").read_bytes()[:-9])

@@ -43,7 +43,7 @@ def test_every_column_of_every_result_is_described(generated):
         for result in (getattr(loca, name) for name in loca.__all__)
         if isinstance(result, type) and issubclass(result, loca.Result)
         if result not in (loca.Result, loca.VerificationResult)
-        for name, row in result._tables().items()
+        for name, row in result.tables().items()
     }
     parts = re.split(r"^(## .+)$", "\n".join(generated.columns()), flags=re.MULTILINE)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))

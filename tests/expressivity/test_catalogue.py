@@ -3,6 +3,7 @@
 import math
 from functools import partial
 from itertools import combinations, product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -35,7 +36,9 @@ from loca_theory.expressivity.methods.coordinates.groups import (
     bands,
     quotas,
     rows,
+    sizes_of,
 )
+from loca_theory.expressivity.methods.coordinates.shared import SharedCoordinates
 from loca_theory.transforms import dct2
 
 from .dense import ROUNDING, approximated, gaussian
@@ -199,6 +202,18 @@ def test_random_bands_fill_the_quotas_of_every_count():
     for count in range(9 * 14 + 1):
         in_each = np.bincount(labels[drawn[:count]], minlength=3)
         np.testing.assert_array_equal(in_each, quotas(sizes, count))
+
+
+@pytest.mark.parametrize("groups", [rows, bands])
+@pytest.mark.parametrize(("p", "q"), [(1, 2), (9, 14), (31, 16), (64, 64)])
+def test_sizes_of_groups_need_no_list_of_all_coordinates(groups, p, q):
+    np.testing.assert_array_equal(sizes_of(groups, p, q), np.bincount(groups(p, q)))
+
+
+@pytest.mark.parametrize(("p", "q"), [(1, 1), (1, 6), (5, 4), (7, 9), (8, 6)])
+def test_the_selections_of_a_padded_wavelet_are_counted_by_sub_band(p, q):
+    method, budget = METHODS["WaveFT-PEFT"], SimpleNamespace(p=p, q=q)
+    assert method.selected(budget) == SharedCoordinates.selected(method, budget)
 
 
 @pytest.mark.parametrize("groups", [rows, partial(bands, count=4)])

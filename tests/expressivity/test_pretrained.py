@@ -145,6 +145,29 @@ def test_an_odd_number_of_outputs_is_refused_by_roads_pairs():
         approximate(gaussian(9, 8), "RoAd", Budget(9, 8, 2), np.random.default_rng(0))
 
 
+@pytest.mark.parametrize("name", ["LoRA-XS", "MiCA", "OFT", "BOFT", "RoAd", "PSOFT"])
+def test_known_weights_leave_nothing_to_draw(name):
+    matrix, budget = gaussian(32, 32), Budget(32, 32, 4)
+    known = np.random.default_rng(5).standard_normal((32, 32))
+    fits = [
+        approximate(matrix, name, budget, rng, weights=known).numpy()
+        for rng in (None, np.random.default_rng(0), np.random.default_rng(1))
+    ]
+    np.testing.assert_array_equal(fits[0], fits[1])
+    np.testing.assert_array_equal(fits[0], fits[2])
+    (energy,) = retained_energies(matrix, name, [budget], weights=known)
+    assert energy > 0
+    with pytest.raises(InvalidArgumentError, match="makes random choices: pass rng="):
+        approximate(matrix, name, budget)
+
+
+@pytest.mark.parametrize("name", ["TinyLoRA", "HRA", "HiRA", "GLoRA"])
+def test_what_is_random_beside_the_weights_needs_a_generator(name):
+    matrix = gaussian(32, 32)
+    with pytest.raises(InvalidArgumentError, match="makes random choices: pass rng="):
+        approximate(matrix, name, Budget(32, 32, 4), weights=matrix)
+
+
 def test_methods_without_the_weights_ignore_them():
     matrix, methods = gaussian(P, Q), find_methods(["LoRA", "LoCA", "SHiRA", "LoRA-FA"])
     of_known, of_unknown = (

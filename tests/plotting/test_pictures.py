@@ -126,11 +126,25 @@ def test_some_methods_can_be_drawn(results, kind, picture):
     assert {"LoRA", "LoCA"} <= chosen < all_names
 
 
+def test_the_title_says_from_where_on_lora_overtakes(results):
+    """Nothing if one of the two is not drawn."""
+    rows = results("one structure").to_frame("rows")
+    title = plot(results("one structure"), "equicorrelated").get_suptitle()
+    assert title.startswith("LoRA overtakes LoCA: on the same matrix ")
+    errors = rows.pivot_table("error", ["protocol", "r", "value"], "method").loc["iid-reference"]
+    smaller = errors[errors["LoRA"] < errors["LoCA"]]
+    last = title.rpartition("alone on dependent entries ")[2]
+    first = min(value for _, value in smaller.index) if len(smaller) else None
+    assert last == "nowhere" if first is None else last.startswith(f"from ρ = {first:g}")
+    alone = plot(results("one structure"), "equicorrelated", methods="LoRA")
+    assert alone.get_suptitle() == ""
+
+
 def test_ranks_a_title_and_a_size_are_those_that_are_asked(results):
     (axis,) = plot(results("simulation"), methods="LoRA", ranks=2).axes
     assert [list(line.get_xdata()) for line in axis.lines] == [[2]]
     figure = plot(results("simulation"), title="Mine", figsize=(4, 3))
-    assert (figure.axes[0].get_title("left"), tuple(figure.get_size_inches())) == ("Mine", (4, 3))
+    assert (figure.get_suptitle(), tuple(figure.get_size_inches())) == ("Mine", (4, 3))
     for picture in ("recovery", "spectrum"):
         assert plot(results("toy"), picture, title="Mine").get_suptitle() == "Mine"
     assert plot(results("toy")).axes[0].get_xlabel().startswith("problems solved"), "the first"

@@ -127,10 +127,8 @@ def adapter_folder(source: Source) -> Path | None:
     if not is_path(source):
         return None
     folder = resolve(source)
-    weights = map(PurePath, (SAFETENSORS, TORCH))
-    is_model = any(any(folder.glob(f"{file.stem}*{file.suffix}")) for file in weights)
     is_adapter = any((folder / name).is_file() for name in ADAPTER_FILES)
-    if (folder / ADAPTER_CONFIG).is_file() and (is_adapter or not is_model):
+    if (folder / ADAPTER_CONFIG).is_file() and (is_adapter or not _holds_model(folder)):
         return folder
     inside = sorted(path.parent for path in folder.glob(f"*/{ADAPTER_CONFIG}"))
     if not inside or any(folder.glob("*.safetensors")) or any(folder.glob("*.bin")):
@@ -143,6 +141,11 @@ def adapter_folder(source: Source) -> Path | None:
     return inside[0]
 
 
+def _holds_model(folder: Path) -> bool:
+    weights = map(PurePath, (SAFETENSORS, TORCH))
+    return any(any(folder.glob(f"{file.stem}*{file.suffix}")) for file in weights)
+
+
 def stored_adapter(source: Source) -> StoredAdapter | None:
     """The adapter in a folder or in a model in memory; None if there is none."""
     if has_adapters(source):
@@ -153,6 +156,9 @@ def stored_adapter(source: Source) -> StoredAdapter | None:
 
 def open_base(source: Source) -> Checkpoint:
     """Open a base, without the adapters that a model in memory has."""
+    if is_path(source) and adapter_folder(source) and not _holds_model(resolve(source)):
+        msg = f"{os.fspath(source)} is an adapter and cannot be the base; name the base first and "
+        raise InvalidArgumentError(msg + "the adapter after it")
     return open_checkpoint(base_weights(source) if has_adapters(source) else source)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ class ExtractedMatrix:
             difference, as errors are.
         nearest_error: Error of the adapter that is nearest to the stored difference: the truncated
             singular value decomposition, or the largest coefficients.
-        nearest_distance: Distance of that adapter to the cells.
+        nearest_distance: Distance of that nearest adapter from the cells.
         held_out: Distance of entries that the adapter was not fitted to; it decided the steps.
         identical: Fraction of the entries that PEFT gives back to the bit if it merges the adapter
             in the format of the fine-tune, with the adapter in float32; None before
@@ -101,9 +102,19 @@ def card_of(extraction: Any, method: str) -> str:
         grid=extraction.manifest["grid"],
         form=form,
         packages=packages,
+        of_transformers=_is_of_transformers(extraction.manifest["grid"]["model"]),
         matrices=[row for row in extraction.matrices if row.method == method],
         base=json.dumps(config["base_model_name_or_path"]),
         saved=[module.removeprefix(PREFIX) for module in config["modules_to_save"] or ()],
         left_out=reasons(extraction.skipped) or "nothing",
         engines=serving_engines(form, config, adapter.tensors),
     )
+
+
+def _is_of_transformers(model: str | None) -> bool:
+    """Whether transformers has a class of this name."""
+    if model is None or find_spec("transformers") is None:
+        return False
+    import transformers
+
+    return hasattr(transformers, model)

@@ -89,20 +89,21 @@ class ExtractionTotals:
         formats = " and ".join(sorted({row.format for row in inside if row.format}))
         stored = f"The fine-tune is stored in {formats}, and the stored difference is rounded."
         if not moved:
-            return f"{stored} No adapter would be nearer to rounding cells that it has not seen."
+            held_out = "brought no adapter nearer to entries that it was not fitted to"
+            return f"{stored} Steps into the rounding cells {held_out}, so that none was moved."
         error, nearest_error, distance, nearest_distance = (
             _mean(moved, [getattr(row, name) for row in moved])
             for name in ("error", "nearest_error", "distance", "nearest_distance")
         )
-        nearer = 1 - distance / nearest_distance if nearest_distance else 0.0
-        return (
-            f"{stored} {len(moved)} of {len(inside)} adapters were moved from the best one for it "
-            "into the rounding cells, which say where the change itself was: their squared "
-            f"distance to the cells is {nearer:.1%} smaller ({distance:.2g} of the energy), and so "
-            f"their error against the stored difference {error - nearest_error:.1g} larger "
-            f"({error:.3g}). That error may be above 1 where most of the change is below the steps "
-            "of the format and so not in the stored difference."
+        text = (
+            f"{stored} {len(moved)} of {len(inside)} adapters were moved into the rounding cells, "
+            "which say where the change itself was: their squared distance to the cells went from "
+            f"{nearest_distance:.4g} to {distance:.4g} of the energy, their error against the "
+            f"stored difference from {nearest_error:.4g} to {error:.4g}."
         )
+        if error > 1:
+            text += " An error above 1 means that rounding left out most of the change."
+        return text
 
     def _mean(self, errors: Sequence[float]) -> float:
         return _mean(self.matrices, errors)

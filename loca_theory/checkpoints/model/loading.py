@@ -140,8 +140,11 @@ def _in_skeleton(tuned: Checkpoint, base: Checkpoint, why: str) -> tuple[View, V
     stored = {name: entry.shape for name, entry in base.entries.items()}
     match = _match(tuned, base, dict.fromkeys(base.left_out, ()) | stored)
     if not match.partners:
+        sides = (("base", base), ("fine-tune", tuned))
+        held = (f"the {side} has {next(iter(of.names), 'no tensor')}" for side, of in sides)
         raise InvalidArgumentError(
-            "the two checkpoints have no tensor name in common; pass two of the same model"
+            f"the two checkpoints have no tensor name in common ({', '.join(held)}); pass two of "
+            "the same model, the base first"
         )
     renamed = {name: max(name, match.partners.get(name, ""), key=len) for name in tuned.names}
     of_base = {partner: renamed[name] for name, partner in match.partners.items()}

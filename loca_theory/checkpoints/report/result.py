@@ -10,7 +10,7 @@ from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from loca_theory.checkpoints.change.pair import UNCHANGED
+from loca_theory.checkpoints.change.comparable import reasons
 from loca_theory.checkpoints.measure.figure_data import EigenvalueHistogram, FigureData
 from loca_theory.checkpoints.measure.rows import (
     AllocatedMatrix,
@@ -153,9 +153,9 @@ class Analysis(Result):
 
     @property
     def _sentences(self) -> tuple[str, ...]:
-        unchanged = sum(row.case == UNCHANGED.case for row in self.skipped)
+        left_out = reasons(self.skipped)
         return verdict(
-            self.summary, self.matrices, self.allocation, self.total, self.warnings, unchanged
+            self.summary, self.matrices, self.allocation, self.total, self.warnings, left_out
         )
 
     @property

@@ -12,6 +12,7 @@ from loca_theory.checkpoints.report.summary import MeanError, Summary
 
 # What retains less of the change goes with a warning.
 _SMALL = 0.5
+_NO_ROOM = "No form was compared, since the budget of every rank is larger than the matrix"
 
 
 def verdict(
@@ -20,7 +21,7 @@ def verdict(
     allocation: Sequence[AllocatedMatrix],
     total: str | None,
     warnings: Sequence[str],
-    unchanged: int = 0,
+    left_out: str = "",
 ) -> tuple[str, ...]:
     """One sentence on what to use, and one warning if there are any.
 
@@ -30,10 +31,10 @@ def verdict(
         allocation: Sizes of each layer's adapter, if a total is split.
         total: The total, in words.
         warnings: Other warnings, of which the first matters most.
-        unchanged: Number of matrices that are the same on both sides.
+        left_out: How many tensors were left out for which reason.
     """
     if not matrices:
-        why = f": {unchanged} have not changed" if unchanged else ""
+        why = f"; left out: {left_out}" if left_out else ""
         return (f"No matrix could be analysed{why}.", *warnings[:1])
     if len(summary.by_tuned) > 1:
         text, retained = _of_several(summary)
@@ -41,8 +42,9 @@ def verdict(
         text, retained = _of_split(allocation, str(total))
     else:
         text, retained = _of_rank(summary)
-    needed = f"90% needs rank {ends([matrix.rank_90 for matrix in matrices], 'd')}"
-    first = f"{text}; {needed}." if text else f"{needed}."
+    needed = f"needs rank {ends([matrix.rank_90 for matrix in matrices], 'd')} for 90%"
+    each = "it" if len(matrices) == 1 else "each matrix alone"
+    first = f"{text or _NO_ROOM}; {each} {needed}."
     small = "No form retains half of the change at this budget."
     is_small = bool(text) and retained < _SMALL
     return first, *[*warnings, *([small] if is_small else [])][:1]
@@ -58,7 +60,7 @@ def _of_rank(summary: Summary) -> tuple[str, float]:
     retained, kind = 1 - of_methods[best].error, TYPES[best]
     size = f"of rank {r}" if best == LORA.method else f"at the budget of LoRA of rank {r}"
     count = counted(of_methods[best].matrices, "matrix", "matrices")
-    text = f"{kind.words} {size} in {count} {kind.verb} {retained:.0%} of the change"
+    text = f"{kind.words} {size} {kind.verb} {retained:.0%} of the change of {count}"
     if best != LORA.method:
         text += f", LoRA {1 - of_methods[LORA.method].error:.0%}"
     return _capitalised(text), retained

@@ -205,4 +205,6 @@ def intact(path: Path, kind: str) -> Iterator[None]:
 
 def one_line(error: Exception) -> str:
     """The message of an exception, shortened to one line."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    # The message of a failed look-up is the key alone.
+    text = repr(error) if isinstance(error, LookupError) else str(error)
+    return " ".join(text.split())[:200] or type(error).__name__

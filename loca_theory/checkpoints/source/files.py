@@ -179,7 +179,8 @@ def _load_pickled(path: Path) -> dict[str, torch.Tensor]:
             ) from error
         dictionaries = _state_dicts(content, iter(range(_MOST)))
     if not dictionaries:
-        raise DamagedError(f"{path} holds no dictionary of tensors")
+        msg = f"{path} holds no dictionary of tensors; save the state_dict() of the model"
+        raise DamagedError(msg)
     # The members of an ensemble, or several models, keep the keys that lead to them.
     loaded = {
         f"{key}.{name}".removeprefix(".") if len(dictionaries) > 1 else str(name): value

@@ -36,6 +36,8 @@ SAFETENSORS = "model.safetensors"
 TORCH = "pytorch_model.bin"
 ADAPTER_CONFIG = "adapter_config.json"
 _CONFIG = "config.json"
+# Files that a message names.
+_NAMED = 3
 _INDEX = ".index.json"
 _SHARD = re.compile(r"-\d+-of-(\d+)\.")
 
@@ -107,12 +109,18 @@ def _main_file(folder: Path) -> Path:
     usual = [file for file in map(folder.joinpath, names) if file.is_file()]
     patterns = [folder.glob(f"*.safetensors{_INDEX}"), folder.glob("*.safetensors")]
     candidates = next((files for files in (usual[:1], *map(list, patterns)) if files), [])
-    if len(candidates) != 1:
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
+        names = sorted(file.name for file in candidates)
+        some = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
         raise InvalidArgumentError(
-            f"{folder} holds no {SAFETENSORS}, no {TORCH} and not exactly one other index or "
-            ".safetensors file; pass the file itself"
+            f"{folder} holds {len(names)} checkpoints ({some}); pass the file of one of them"
         )
-    return candidates[0]
+    what = f"{folder} holds no checkpoint" if any(folder.iterdir()) else f"{folder} is empty"
+    raise InvalidArgumentError(
+        f"{what}; pass a folder with {SAFETENSORS} or {TORCH}, or the file of the weights itself"
+    )
 
 
 def _check_is_whole(path: Path) -> None:

@@ -18,7 +18,9 @@ def existing_path(text: str) -> Path:
     """The path of a file or folder that exists."""
     path = Path(text).expanduser()
     if not text or not path.exists():
-        msg = f"there is no file or folder {text or 'without a name'}"
+        if not text:
+            raise InvalidArgumentError("a path is empty; name a file or a folder")
+        msg = f"there is no file or folder {text}"
         if HUB_NAME.fullmatch(text) and path.suffix not in (".safetensors", *PICKLES):
             msg += f"; write {HUB}{text} if it is on the hub"
         raise InvalidArgumentError(msg)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from loca_theory import _arguments
 from loca_theory._words import counted
+from loca_theory.checkpoints.change.comparable import reasons
 from loca_theory.checkpoints.form.folder import Adapter, check_folder, remove_adapter, write_adapter
 from loca_theory.checkpoints.form.forms import FORMS
 from loca_theory.checkpoints.model.names import layer_of
@@ -27,6 +28,7 @@ from loca_theory.sweeps.results import rows
 EITHER = "best"
 """Name of the choice of LoRA and LoCA, in whose folders adapters are written."""
 _NAMED = 4
+_NEARLY_ALL = 0.99
 # What makes such a change, by form and by whether it was rounded twice.
 _MAKERS = {
     ("LoRA", False): "a merged LoRA",
@@ -98,7 +100,8 @@ class Unmerged(Result):
     def verdict(self) -> str:
         """What was merged, in one sentence, and then what was not found."""
         if not self.layers and self.changed_outside:
-            return "No linear layer changed that could be looked at, but other tensors did."
+            why = f"; left out: {reasons(self.skipped)}" if self.skipped else ""
+            return f"No linear layer changed that could be looked at, but other tensors did{why}."
         if not self.layers:
             return "No layer changed."
         others = Counter(row.outcome for row in self.layers if row.form is None)
@@ -115,10 +118,12 @@ class Unmerged(Result):
         written = "" if dtype == _FULL else f" with its numbers in {dtype}"
         unrounded = "" if dtype == _FULL else f" (in float32 {self.identical_unrounded:.2%})"
         is_low_rank = FORMS["lora"].title in forms
+        # Its last digits depend on the processor.
+        digits = ".2%" if (self.identical_svd or 0.0) > _NEARLY_ALL else ".0%"
         svd = "a truncated SVD" if is_low_rank else "the largest coefficients of the difference"
         return (
             f"The base and {adapters}; merged again{written}, {self.identical:.2%} of the entries "
-            f"are the same to the bit{unrounded}, by {svd} {self.identical_svd:.2%}."
+            f"are the same to the bit{unrounded}, by {svd} {self.identical_svd:{digits}}."
         )
 
     def _of_form(self, form: str) -> str:

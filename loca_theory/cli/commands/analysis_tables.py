@@ -9,14 +9,21 @@ from typing import TypeAlias
 from rich.console import Console
 from rich.text import Text
 
-from loca_theory._words import counted
+from loca_theory._words import counted, listed
 from loca_theory.checkpoints import Analysis
 from loca_theory.checkpoints.form.forms import SPLIT
 from loca_theory.checkpoints.measure.matrix import FAR_FROM_LAW
 from loca_theory.checkpoints.measure.rows import MatrixError
 from loca_theory.checkpoints.measure.settings import ANALYSED
-from loca_theory.checkpoints.report.columns import CHANGE, SHUFFLED, STATISTIC_COLUMNS, with_values
+from loca_theory.checkpoints.report.columns import (
+    CHANGE,
+    MATRIX,
+    SHUFFLED,
+    STATISTIC_COLUMNS,
+    with_values,
+)
 from loca_theory.checkpoints.report.summary import MeanError, Totals
+from loca_theory.cli.columns import print_pointer
 from loca_theory.cli.commands.comparison_tables import print_bits, print_comparisons
 from loca_theory.cli.commands.left_out import print_remarks, print_skipped, short_name
 from loca_theory.cli.output import Rows, console, print_note, text_width
@@ -24,11 +31,10 @@ from loca_theory.cli.printable import printable
 
 _FORMS = ("LoRA", "LoCA", "entries", "FourierFT")
 _RETAINED = (
-    "Fraction of ‖ΔW‖² that the best adapter of each form retains at the budget of LoRA of rank "
-    "{}. rank 90%: the rank that retains 90%."
+    "Fraction of ‖ΔW‖² that the best adapter of each form retains at the budget of LoRA of rank {}."
 )
-_TOGETHER = "together: each matrix counts by its ‖ΔW‖²."
-_INDEPENDENT = "independent: expected of independent normal entries."
+_TOGETHER = "together", "each matrix counts by its ‖ΔW‖²."
+_INDEPENDENT = "independent", "expected of independent normal entries."
 _SHUFFLED, _BASIS = SHUFFLED[0], "other basis"
 _COLUMNS = {
     **dict([SHUFFLED]),
@@ -39,11 +45,11 @@ _STATISTICS = (
     *("‖ΔW‖/‖W₀‖", "cos(W₀, W′)", "zeros", "TV (95%)", "p", "p (paper)", "outside bulk", "spikes"),
     *("left alignment", "right alignment", "intruders"),
 )
-_COUNTS = (
-    "normality not rejected: in so many matrices p is above 0.05; near law: so many spectra are, "
-    "apart from spikes, within a Kolmogorov distance of "
-    f"{FAR_FROM_LAW} of the Marchenko–Pastur law of independent entries."
-)
+_COUNTS = {
+    "normality not rejected": "In so many matrices p is above 0.05.",
+    "near law": "So many spectra are, apart from spikes, within a Kolmogorov distance of "
+    f"{FAR_FROM_LAW} of the Marchenko–Pastur law of independent entries.",
+}
 _CONFIG = (
     "The adapter that this finished fine-tune would fit; do not choose by reconstruction what you "
     "will train"
@@ -72,6 +78,8 @@ def print_analysis(result: Analysis, *, is_full: bool, with_config: bool) -> Non
         _print_totals(out, "fine-tune", summary.by_tuned, result, is_full=is_full)
     if result.matrices and (is_full or len(result.tuned) == 1):
         _print_matrices(out, result, is_full=is_full)
+    if result.matrices:
+        print_pointer(out, "analyze")
     if off := [f"{name} {text}" for name, text in result.off_budget.items()]:
         text = f"Off the budget: {', '.join(off)} of it."
         out.print(text, style="dim", width=text_width(out))
@@ -82,7 +90,7 @@ def print_analysis(result: Analysis, *, is_full: bool, with_config: bool) -> Non
             _print_totals(out, "kind", (*summary.by_kind, summary.all), result, is_full=True)
         if 1 < len(summary.by_layer) < len(result.matrices):
             _print_totals(out, "layer", summary.by_layer, result, is_full=True)
-        print_note(out, f"{result.budget}\n{_COUNTS}")
+        print_note(out, f"{result.budget}\n{_lines(_COUNTS)}")
     if result.bits:
         print_bits(out, result)
     if result.comparisons:
@@ -138,18 +146,43 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
             print_note(out, f"names are without the prefix {printable(start)!r}")
         for row in cells:
             row["matrix"] = row["matrix"].removeprefix(printable(start))
-    are_several, totals = len(cells) > 1, result.summary.all.by_rank or {first: {}}
-    label = "together, " if are_several else ""
-    for r, total in list(totals.items())[not are_several :]:
-        cells.append({"matrix": f"{label}r = {r}", **retained(total)})
-    independent = _retained(totals[first], methods, "iid_error")
-    cells.append({"matrix": f"independent, r = {first}", **independent})
+    count, totals = len(cells), result.summary.all.by_rank
+    label = "together, " if count > 1 else ""
+    for r, total in list(totals.items())[count == 1 :]:
+        compared = total["LoRA"].matrices
+        part = f" ({compared} of {count})" if compared < count else ""
+        cells.append({"matrix": f"{label}r = {r}{part}", **retained(total)})
+    if totals:
+        independent = _retained(totals[first], methods, "iid_error")
+        cells.append({"matrix": f"independent, r = {first}", **independent})
     Rows(cells).print(out)
-    about = f"{_TOGETHER} {_INDEPENDENT}" if are_several else _INDEPENDENT
-    out.print(about, style="dim", width=text_width(out))
+    about = []
+    if totals:
+        rows = [_TOGETHER, _INDEPENDENT] if count > 1 else [_INDEPENDENT]
+        about = [f"{title}: {text}" for title, text in rows]
+    if large := [f"{r}" for r in result.ranks if r not in totals]:
+        about.append(f"Not compared: rank {listed(large)}, whose budget is larger than the matrix.")
+    out.print(" ".join(about), style="dim", width=text_width(out))
     if is_full:
         texts = _COLUMNS | {column.title: column.about for column in columns}
-        print_note(out, "\n".join(f"{title}: {text}" for title, text in texts.items()))
+        out.print(_lines(texts), style="dim", width=text_width(out))
+
+
+def printed_columns() -> dict[str, str]:
+    """What the columns of the printed tables mean, and their last rows."""
+    columns = {column.title: column.about for column in (*MATRIX, *CHANGE, *STATISTIC_COLUMNS)}
+    return {
+        **{title: columns[title] for title in ("shape", "rank 90%")},
+        ", ".join(_FORMS): _RETAINED.format("r"),
+        **dict([_TOGETHER, _INDEPENDENT]),
+        **_COLUMNS,
+        **{title: columns[title] for title in _STATISTICS},
+        **_COUNTS,
+    }
+
+
+def _lines(texts: Mapping[str, str]) -> str:
+    return "\n".join(f"{title}: {text}" for title, text in texts.items())
 
 
 def _methods(result: Analysis, *, is_full: bool = False) -> list[str]:

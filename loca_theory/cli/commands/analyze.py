@@ -11,21 +11,26 @@ import click
 from loca_theory.checkpoints.source.paths import check_paths
 from loca_theory.cli.commands.left_out import note_damaged
 from loca_theory.cli.commands.methods import chosen_methods
-from loca_theory.cli.options import Common, command_of
+from loca_theory.cli.options import Common, command_of, demo_option
 from loca_theory.cli.output import emit
 from loca_theory.cli.printable import note
+from loca_theory.cli.ranges import WholeNumber
 from loca_theory.cli.running import running
+
+
+def printed_columns() -> dict[str, str]:
+    """What the columns of the printed tables mean."""
+    # Imported here, because it loads torch, which --help does not need.
+    from loca_theory.cli.commands import analysis_tables
+
+    return analysis_tables.printed_columns()
 
 
 @command_of(
     "checkpoints.analysis:analyze",
     click.argument("base", metavar="[BASE]", required=False),
     click.argument("tuned", metavar="[FINETUNED]...", nargs=-1),
-    click.option(
-        "--demo",
-        is_flag=True,
-        help="Analyse a small pair of checkpoints that comes with the package.",
-    ),
+    demo_option("Analyse"),
     click.option(
         "--full", is_flag=True, help="Print all findings, methods, tests, totals by kind and layer."
     ),
@@ -51,7 +56,7 @@ from loca_theory.cli.running import running
     },
     accounting={"show_default": "paper; trainable with --allocate of numbers"},
     epsilon={"type": click.FloatRange(0, 1, max_open=True), "metavar": "FLOAT"},
-    subspaces={"type": click.IntRange(min=1), "metavar": "K"},
+    subspaces={"type": WholeNumber(min=1), "metavar": "K"},
 )
 def command(
     *,
@@ -74,7 +79,7 @@ def command(
     BASE and FINETUNED are .safetensors files, PyTorch files (loaded without executing code),
     folders with a checkpoint (sharded or not) or hub:org/name[@revision]. FINETUNED may also be
     the folder of an adapter of PEFT. To analyse an adapter whose change does not depend on the
-    base, such as plain LoRA, you can omit BASE.
+    base, such as plain LoRA, you can omit BASE. --columns says what the columns of the tables mean.
 
     \b
     Examples:

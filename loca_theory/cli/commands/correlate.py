@@ -8,11 +8,10 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from loca_theory.cli.commands.methods import chosen_methods, search_current_folder
 from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
 from loca_theory.cli.output import Rows, console, emit, print_note
+from loca_theory.cli.ranges import WholeNumber
 from loca_theory.cli.running import running, write_result
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ _STATISTICS = (
     without=("protocols", "level", "null_draws"),
     size={
         "flag": "--K",
-        "type": click.IntRange(2, 20_000),
+        "type": WholeNumber(2, 20_000),
         "metavar": "INTEGER",
         "help": f"Size of square matrices.  [default: {_DEFAULT_SIZE}]",
     },
@@ -59,7 +58,7 @@ _STATISTICS = (
         "pairs, entries and the printed line under same-draw; the bounds and the printed line "
         "under iid-reference."
     },
-    draws={"type": click.IntRange(max=1_000_000), "default": 100, "metavar": "INTEGER"},
+    draws={"type": WholeNumber(max=1_000_000), "default": 100, "metavar": "INTEGER"},
 )
 def command(*, common: Common, methods: tuple[str, ...] | None, **arguments: Any) -> None:
     """Compare methods on dependent entries, and measure the power of tests for dependence.

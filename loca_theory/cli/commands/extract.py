@@ -9,10 +9,12 @@ import click
 
 from loca_theory._words import counted
 from loca_theory.checkpoints.source.paths import check_paths
+from loca_theory.cli.columns import Printed, print_pointer
 from loca_theory.cli.commands.left_out import note_damaged, print_skipped, short_name
-from loca_theory.cli.options import DEFAULT_OUT, Common, command_of
+from loca_theory.cli.options import DEFAULT_OUT, Common, command_of, demo_option
 from loca_theory.cli.output import Rows, console, emit
 from loca_theory.cli.printable import printable
+from loca_theory.cli.ranges import WholeNumber
 from loca_theory.cli.running import running
 
 if TYPE_CHECKING:
@@ -20,17 +22,34 @@ if TYPE_CHECKING:
 
 # Modules that are named of those that are not in the adapter.
 _NAMED = 3
-_COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
+# Columns of the printed table, by their headings; the latter if an adapter was moved.
+_COLUMNS = {
+    "r": Printed("r"),
+    "components": Printed("components"),
+    "numbers": Printed("numbers", ","),
+    "retained": Printed("error", ".1%", is_complement=True),
+    "retained in PEFT": Printed("loaded_error", ".1%", is_complement=True),
+    "left after rounding": Printed("surviving_energy", ".0%"),
+    "same bits": Printed("identical", ".2%"),
+}
+_STEPS = {
+    "steps": Printed("steps"),
+    "distance": Printed("distance", ".1e"),
+    "before": Printed("nearest_distance", ".1e"),
+}
+_COUNT = {"type": WholeNumber(min=1), "metavar": "N"}
 
 
 @command_of(
     "checkpoints.extraction.extract:extract",
-    click.argument("base", metavar="BASE"),
-    click.argument("tuned", metavar="FINETUNED...", nargs=-1, required=True),
+    click.argument("base", metavar="[BASE]", required=False),
+    click.argument("tuned", metavar="[FINETUNED]...", nargs=-1),
+    demo_option("Extract from"),
     out="Folder for the tables; the adapter is written to lora, loca or entries below it, or "
     "below a folder of its own for each of several fine-tunes.  "
     f"[default: {DEFAULT_OUT}]",
     rare=(
+        "save_modules",
         *("floor", "cap", "serve", "inputs", "requantise", "dtype", "rounding", "exclude"),
         *("max_size", "device", "jobs"),
     ),
@@ -38,13 +57,19 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
     rank=_COUNT | {"flag": "--r", "metavar": "R"},
     components=_COUNT,
     energy={"metavar": "FRACTION"},
-    floor={"type": click.IntRange(min=0), "metavar": "N"},
+    floor={"type": WholeNumber(min=0), "metavar": "N"},
     cap=_COUNT,
     save_modules={"flag": "--save-module", "type": str, "multiple": True, "metavar": "REGEX"},
     inputs={"type": click.Path(exists=True, dir_okay=False, path_type=Path), "metavar": "FILE"},
 )
 def command(
-    *, common: Common, base: str, tuned: tuple[str, ...], method: Any, **arguments: Any
+    *,
+    common: Common,
+    base: str | None,
+    tuned: tuple[str, ...],
+    demo: bool,
+    method: Any,
+    **arguments: Any,
 ) -> int:
     """Convert a fine-tune to the best LoCA, LoRA or SHiRA adapter, and print what it retains.
 
@@ -56,27 +81,31 @@ def command(
     entries). With --r, LoCA stores (p + q) R / 2 coefficients of a p×q matrix, because the paper
     counts a coefficient and its location as one number each. With --allocate or --energy, sizes
     differ from matrix to matrix; the spectra on which they depend are stored in the folder, and a
-    killed run continues from them.
+    killed run continues from them. --columns says what the columns of the table mean.
 
     \b
     Examples:
+      loca-theory extract --demo --r 8
       loca-theory extract base/ finetuned/ --components 10000 --out adapter
       loca-theory extract base/ finetuned/ --method lora --allocate 4MB
       loca-theory extract base/ finetuned/ --method lora --r 16 --include query
       loca-theory extract base/ adapter/ --method lora --r 8 --check
     """
-    check_paths((base, *tuned))
+    if demo == bool(tuned) or demo == (base is not None):
+        raise click.UsageError("give BASE and FINETUNED, or only --demo")
+    check_paths(() if base is None else (base, *tuned))
     # Imported here, because it loads torch, which --help does not need.
-    from loca_theory.checkpoints import extract
+    from loca_theory.checkpoints import demo_pair, extract
     from loca_theory.checkpoints.change.opening import labels
     from loca_theory.checkpoints.form.folder import check_folder
 
+    first, *others = demo_pair() if base is None else (base, *tuned)
     names = labels(tuned) if len(tuned) > 1 else [""]
     folders = {name: check_folder(common.folder / name, method) for name in names}
     results, documents = [], {}
-    for (name, folder), finetune in zip(folders.items(), tuned, strict=True):
+    for (name, folder), finetune in zip(folders.items(), others, strict=True):
         with running(common, f"extracting {name}".rstrip(), "matrices") as runner:
-            result = extract(base, finetune, method, runner=runner, **arguments)
+            result = extract(first, finetune, method, runner=runner, **arguments)
         files = result.save(folder)
         results.append((name, folder, result))
         documents[name] = {**result.to_json(), "files": [str(path) for path in files]}
@@ -94,38 +123,38 @@ def command(
     return note_damaged([skipped for *_, result in results for skipped in result.skipped])
 
 
+def printed_columns() -> dict[str, str]:
+    """What the columns of the printed table mean."""
+    from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
+
+    columns = (_COLUMNS | _STEPS).items()
+    return {heading: column.meaning(ExtractedMatrix) for heading, column in columns}
+
+
 def _print(tuned: str, folder: Path, result: Extraction) -> None:
     from loca_theory.checkpoints.form.forms import FORMS
 
     out = console()
     if tuned:
         out.print(f"\n{printable(tuned)}", style="bold")
+    columns = _COLUMNS | (_STEPS if result.moved else {})
     cells = [
         {
             "matrix": printable(short_name(row.name)),
             "shape": "×".join(map(str, row.shape)),
-            "r": _text(row.r),
-            "components": _text(row.components),
-            "numbers": f"{row.numbers:,}",
-            "retained": f"{1 - row.error:.1%}",
-            "retained in PEFT": "" if row.loaded_error is None else f"{1 - row.loaded_error:.1%}",
-            "left after rounding": _text(row.surviving_energy, ".0%"),
-            "steps": _text(row.steps),
-            "distance": _text(row.distance, ".1e"),
-            "before": _text(row.nearest_distance, ".1e"),
-            "same bits": _text(row.identical, ".2%"),
+            **{heading: column.text(row) for heading, column in columns.items()},
         }
         for row in result.matrices
     ]
     if cells:
-        Rows(cells).print(out, then_empty=False)
+        Rows(cells).print(out)
+        print_pointer(out, "extract")
     numbers = sum(row.numbers for row in result.matrices)
     name = " and ".join(FORMS[method].title for method in result.adapters)
-    moved = ""
-    if result.moved:
-        moved = f", {1 - result.error:.1%} after steps into the rounding cells"
+    retained, after = f"{1 - result.split_error:.1%}", f"{1 - result.error:.1%}"
+    moved = f", {after} after steps into the rounding cells" if after != retained else ""
     out.print(
-        f"\n{name} with {numbers:,} learned numbers: {1 - result.split_error:.1%} of the energy of "
+        f"\n{name} with {numbers:,} learned numbers: {retained} of the energy of "
         f"{counted(len(result.matrices), 'increment')} is retained{moved}."
     )
     if result.rounding_note:
@@ -136,9 +165,9 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
         out.print(f"{result.saved_numbers:,} more numbers are in modules that are stored whole.")
     if result.uniform_error is not None:
         allocated = result.split_error
-        retained = [result.uniform_error, result.equal_error, allocated, result.least_error]
+        splits = [result.uniform_error, result.equal_error, allocated, result.least_error]
         uniform, equal, allotted, bound = (
-            f"{1 - error:.1%}" for error in retained if error is not None
+            f"{1 - error:.1%}" for error in splits if error is not None
         )
         same = f"Uniform sizes retain {uniform} of the energy, a split of what they cost {equal}, "
         if result.uniform_error == 1:

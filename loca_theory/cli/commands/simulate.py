@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from loca_theory.cli.columns import print_pointer
 from loca_theory.cli.commands.methods import chosen_methods
 from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
 from loca_theory.cli.output import Rows, console, emit, print_note
+from loca_theory.cli.ranges import WholeNumber
 from loca_theory.cli.running import running, write_result
 from loca_theory.expressivity.methods.names import DEFAULT_NAMES, NAMES
 
@@ -53,13 +53,14 @@ _PREFERRED = ("exact", "monte-carlo", "asymptotic")
         "letter of the paper and any case of letters will do. Name your own method as "
         f"module:attribute. Default: {', '.join(DEFAULT_NAMES)}.",
     },
-    value_bits={"type": click.IntRange(max=1024), "metavar": "INTEGER"},
-    draws={"type": click.IntRange(max=_MOST_DRAWS), "metavar": "INTEGER"},
+    value_bits={"type": WholeNumber(max=1024), "metavar": "INTEGER"},
+    draws={"type": WholeNumber(max=_MOST_DRAWS), "metavar": "INTEGER"},
 )
 def command(*, common: Common, methods: tuple[str, ...], **arguments: Any) -> None:
     """Compute the expected reconstruction error of a Gaussian matrix for each method.
 
-    Write lists as 8,16,32 or 8..32 or 8..32..4; ranges include both ends.
+    Write lists as 8,16,32 or 8..32 or 8..32..4; ranges include both ends. --columns says what the
+    columns of the files mean.
 
     \b
     Examples:
@@ -147,6 +148,7 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
     width = max(len(method.name) for method in named)
     for method in named:
         out.print(f"  {method.name:<{width}}  {method.title}", style="dim")
+    print_pointer(out, "simulate")
 
 
 def _by_rank(rows: Sequence[ErrorRow], *, between: str) -> Rows:

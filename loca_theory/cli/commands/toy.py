@@ -10,6 +10,7 @@ import click
 
 from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
 from loca_theory.cli.output import Rows, console, emit, print_note
+from loca_theory.cli.ranges import WholeNumber
 from loca_theory.cli.running import running, write_result
 from loca_theory.convergence.interpretations import DEFAULT_INTERPRETATION, INTERPRETATIONS
 
@@ -25,7 +26,7 @@ median loss: final loss, in units of the loss at ΔW = 0"""
 _SEARCHES = "\n`loca-theory toy --search help` describes the searches"
 
 
-_COUNT = {"type": click.IntRange(max=1_000_000), "metavar": "INTEGER"}
+_COUNT = {"type": WholeNumber(max=1_000_000), "metavar": "INTEGER"}
 
 
 @command_of(

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loca_theory.checkpoints.source.paths import check_paths
+from loca_theory.cli.columns import Printed, print_pointer
 from loca_theory.cli.commands.left_out import note_damaged, print_skipped, short_name
-from loca_theory.cli.options import DEFAULT_OUT, Common, command_of
+from loca_theory.cli.options import DEFAULT_OUT, Common, command_of, demo_option
 from loca_theory.cli.output import Rows, console, emit
 from loca_theory.cli.printable import printable
 from loca_theory.cli.running import running
@@ -20,17 +21,22 @@ if TYPE_CHECKING:
 
 # Modules that are named of those that are not in the adapter.
 _NAMED = 3
+# Columns of the printed table, by their headings, before and after the adapter.
+_CHANGE = {"stored in": Printed("format"), "changed": Printed("changed", ".1%")}
+_FOUND = {
+    "merged": Printed("recipe"),
+    "inside": Printed("inside", ".2%"),
+    "held out": Printed("held_out", ".0%"),
+    "same bits": Printed("identical", ".2%"),
+    "by SVD": Printed("identical_svd", ".2%"),
+}
 
 
 @command_of(
     "checkpoints.unmerging.unmerge:unmerge",
     click.argument("base", metavar="[BASE]", required=False),
     click.argument("merged", metavar="[MERGED]", required=False),
-    click.option(
-        "--demo",
-        is_flag=True,
-        help="Unmerge a small checkpoint that comes with the package.",
-    ),
+    demo_option("Unmerge"),
     out="Folder for the tables, the results of each finished layer, from which an interrupted run "
     "continues, and the adapter, in lora or loca.  "
     f"[default: {DEFAULT_OUT}]",
@@ -73,25 +79,29 @@ def command(
     return note_damaged(result.skipped)
 
 
+def printed_columns() -> dict[str, str]:
+    """What the columns of the printed table mean."""
+    from loca_theory.checkpoints.unmerging.rows import UnmergedLayer
+
+    columns = {**_CHANGE, "adapter": Printed("outcome"), **_FOUND}.items()
+    return {heading: column.meaning(UnmergedLayer) for heading, column in columns}
+
+
 def _print(result: Unmerged, folder: Path) -> None:
     out = console()
     cells = [
         {
             "matrix": printable(short_name(row.name)),
             "shape": "×".join(map(str, row.shape)),
-            "stored in": row.format,
-            "changed": f"{row.changed:.1%}",
+            **{heading: column.text(row) for heading, column in _CHANGE.items()},
             "adapter": _adapter(row),
-            "merged": row.recipe or "",
-            "inside": _text(row.inside, ".2%"),
-            "held out": _text(row.held_out, ".0%"),
-            "same bits": _text(row.identical, ".2%"),
-            "by SVD": _text(row.identical_svd, ".2%"),
+            **{heading: column.text(row) for heading, column in _FOUND.items()},
         }
         for row in result.layers
     ]
     if cells:
-        Rows(cells).print(out, then_empty=False)
+        Rows(cells).print(out)
+        print_pointer(out, "unmerge")
     out.print(f"\n{result.verdict}")
     if outside := result.changed_outside:
         named = ", ".join(map(printable, outside[:_NAMED]))
@@ -107,7 +117,3 @@ def _adapter(row: UnmergedLayer) -> str:
     if row.form is None:
         return row.outcome
     return f"rank {row.rank}" if row.components is None else f"{row.components:,} cosines"
-
-
-def _text(value: float | None, form: str = "") -> str:
-    return "" if value is None else format(value, form)

@@ -40,13 +40,23 @@ class SeededFit(NamedMethod, ABC):
 
     def approximate(self, matrix: Tensor, budget: Budget, rng: OptionalRng = None) -> Tensor:
         """See :meth:`fit`."""
-        return self.fit(matrix, budget, np.random.default_rng(_seed(rng)))
+        return self.fit(matrix, budget, np.random.default_rng(self._seed(rng)))
 
     def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None) -> Array:
         """One fit per budget, all from the same random numbers."""
-        seed, energy = _seed(rng), squared_norm(matrix)
+        seed, energy = self._seed(rng), squared_norm(matrix)
         fits = (self.fit(matrix, budget, np.random.default_rng(seed)) for budget in budgets)
         return np.array([energy - squared_norm(matrix - fit) for fit in fits])
+
+    @property
+    def is_random(self) -> bool:
+        """Whether a fit draws random numbers; one that does not needs no ``rng``."""
+        return True
+
+    def _seed(self, rng: OptionalRng) -> NDArray[np.int64]:
+        if rng is None and not self.is_random:
+            return np.zeros(4, dtype=np.int64)
+        return require_rng(rng).integers(1 << 63, size=4)
 
 
 class FittedFactors(SeededFit, ABC):
@@ -168,10 +178,6 @@ class ScaledRandomBases(FittedFactors):
             scales = _solved(grams, right).T
             product = bases @ (rows * scales.repeat_interleave(s, dim=0))
             yield product.T if is_wide else product
-
-
-def _seed(rng: OptionalRng) -> NDArray[np.int64]:
-    return require_rng(rng).integers(1 << 63, size=4)
 
 
 def refitted(matrix: Tensor, weights: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:

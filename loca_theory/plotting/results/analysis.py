@@ -101,7 +101,7 @@ def draw_p_values(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """
     canvas = Canvas.of(ax, (7.2, 3.2), 1, 2, sharey=True)
     axes = canvas.axes[0]
-    columns = {"tv_p_value": "calibrated", "tv_p_value_as_printed": "as printed"}
+    columns = {"tv_p_value": "calibrated test", "tv_p_value_as_printed": "the paper's test"}
     kinds = list(table.groupby("kind", sort=False))
     for axis, (column, title) in zip(axes, columns.items(), strict=True):
         for k, (kind, rows) in enumerate(kinds):
@@ -111,19 +111,22 @@ def draw_p_values(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
             axis.plot(
                 x, rows[column].astype(float), marker, ms=4, color=color, label=str(kind), alpha=0.8
             )
-        axis.axhline(_LEVEL, color="#888888", lw=0.8, ls="--")
+        label = f"{_LEVEL:.0%}, below which it is rejected"
+        axis.axhline(_LEVEL, color="#888888", lw=0.8, ls="--", label=label)
         axis.set(xlabel="layer", ylim=(-0.05, 1.05))
         if table["layer"].isna().any():
             positions = [-1, *range(int(table["layer"].fillna(-1).max()) + 1)]
-            axis.set_xticks(positions, ["none", *map(str, positions[1:])], fontsize="x-small")
+            axis.set_xticks(positions, ["no layer", *map(str, positions[1:])], fontsize="x-small")
         else:
             axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         accepted = int((table[column].astype(float) >= _LEVEL).sum())
-        axis.set_title(f"{title}: not rejected at {_LEVEL:.0%} for {accepted} of {len(table)}")
+        axis.set_title(f"{title}: {accepted} of {len(table)} could be normal")
         if missing := int(table[column].isna().sum()):
             text = f"{missing} of {len(table)}: the printed loop does not terminate"
             axis.text(0.5, 0.6, text, transform=axis.transAxes, ha="center", fontsize="x-small")
-    axes[0].set_ylabel("p-value (H₀: close to normal)")
+    axes[0].set_ylabel("p-value of normal entries")
+    rejected = int((table["tv_p_value"].astype(float) < _LEVEL).sum())
+    canvas.headline(f"Normal entries are rejected in {rejected} of {len(table)} matrices")
     canvas.legend(4, fontsize="x-small")
     return canvas.figure
 

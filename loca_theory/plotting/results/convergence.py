@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from loca_theory.plotting.canvas import Canvas, NamedPicture, styled
-from loca_theory.plotting.options import options
-from loca_theory.plotting.results.recovery import draw_recovery, search_looks
+from loca_theory.plotting.results.recovery import draw_recovery, search_label, search_looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,13 +59,17 @@ def draw_spectrum(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     for row, (case, search) in zip(canvas.axes, lines, strict=True):
         trace = traces[(traces["case"] == case) & (traces["search"] == search)]
         _draw_line(row, trace, steps)
-        row[0].set_ylabel(
-            f"{options().label(search)}\nproblem {int(trace['problem'].iloc[0])}", fontsize="small"
-        )
+        finds = "misses some" if (case, search) == ("not recovered", chosen) else "finds all"
+        row[0].set_ylabel(f"{search_label(search)}\n{finds}", fontsize="small")
     for axis, title in zip(canvas.axes[0], titles, strict=True):
         axis.set_title(title, fontsize="small")
     canvas.headline("A search succeeds if its dots end in the frames, the true locations")
-    canvas.caption("Coefficients, red positive, blue negative, up to the largest true one.")
+    numbers = traces.groupby("case", sort=False)["problem"].first()
+    problems = ", ".join(f"problem {number}: {case}" for case, number in numbers.items())
+    canvas.caption(
+        "Coefficients, red positive, blue negative, up to the largest true one; "
+        f"{problems} by {chosen}"
+    )
     return canvas.figure
 
 
@@ -114,14 +117,15 @@ def draw_loss(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         for search, line in learned.groupby("search", sort=False):
             by_step = line.groupby("step")["loss"].first()
             loss = by_step.to_numpy(float).clip(_LEAST_LOSS, _MOST_LOSS)
-            look, label = looks[str(search)], options().label(str(search))
+            look, label = looks[str(search)], search_label(str(search))
             axis.plot(by_step.index, loss, color=look.color, linestyle=look.dashes, label=label)
         axis.set_yscale("log")
         # Most changes happen in the first steps.
         axis.set_xscale("symlog", linthresh=_EARLY)
         axis.set_xlim(left=0)
-        problem = int(learned["problem"].iloc[0])
-        axis.set(title=f"problem {problem}: {case} by {chosen}", xlabel="step")
-    axes[0].set_ylabel("loss / loss at ΔW = 0 (clipped at 1e-16)")
+        verb = "finds" if case == "recovered" else "misses"
+        axis.set(title=f"a problem whose locations {chosen} {verb}", xlabel="step of training")
+    axes[0].set_ylabel("loss / loss at the start")
+    canvas.headline("The loss falls to rounding (1e-16) once all locations are found")
     canvas.legend(traces["search"].nunique())
     return canvas.figure

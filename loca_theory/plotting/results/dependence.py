@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from matplotlib.figure import Figure
 
+from loca_theory._words import ends
 from loca_theory.dependence.design import Protocol
 from loca_theory.expressivity import Budget
 from loca_theory.expressivity.spending import off_budgets
@@ -27,6 +28,21 @@ _PANEL_WIDTH, _PANEL_HEIGHT = 3.7, 2.3
 _PROTOCOL_TITLES = {
     Protocol.SAME_DRAW: "all on the same matrix",
     Protocol.IID_REFERENCE: "only LoRA on dependent entries",
+}
+_SHORT_TITLES = {
+    Protocol.SAME_DRAW: "on the same matrix",
+    Protocol.IID_REFERENCE: "alone on dependent entries",
+}
+# What the parameter of a structure is.
+_STRENGTHS = {
+    "shared-mean": "variance ρ of a shared mean",
+    "equicorrelated": "correlation ρ of all entries",
+    "row-equicorrelated": "correlation ρ within rows",
+    "ar1": "correlation ρ of neighbours",
+    "blocks": "correlation ρ within blocks",
+    "scaled": "exponent of decaying variances",
+    "spiked": "energy of random directions",
+    "power-law": "exponent of the spectrum",
 }
 
 
@@ -84,8 +100,10 @@ def draw_losses(
             if len(values) == 1:
                 axis.set_xlim(values[0] - 0.5, values[0] + 0.5)
             axis.set_title(f"r = {r}: {_PROTOCOL_TITLES[protocol]}")
-    name = table["parameter"].iloc[0]
-    canvas.label(f"{structure}: {'ρ' if name == 'rho' else name}", "relative error")
+    name = str(table["parameter"].iloc[0])
+    canvas.label(_strength(structure, name), "relative error")
+    if {"LoRA", "LoCA"} <= set(table["method"]):
+        canvas.headline(_overtaking(table, name))
     line = f"Simulated lines: mean of {int(table['draws'].max())} draws (the same at every value), "
     caption = f"{key(table['method'].unique(), titles)} {line}band ±2 standard errors."
     p, q = map(int, table[["p", "q"]].iloc[0])
@@ -94,6 +112,26 @@ def draw_losses(
         caption += f" Off the budget: {', '.join(costs)} of it."
     canvas.caption(caption)
     return canvas.figure
+
+
+def _strength(structure: str, parameter: str) -> str:
+    """What the parameter of a structure is, in words."""
+    own = f"{structure} ({'ρ' if parameter == 'rho' else parameter})"
+    return _STRENGTHS.get(structure.partition(":")[0], own)
+
+
+def _overtaking(table: pd.DataFrame, parameter: str) -> str:
+    """From which strength on LoRA has a smaller error than LoCA, over all ranks."""
+    texts = []
+    errors = table.pivot_table("error", ["protocol", "r", "value"], "method")
+    symbol = "ρ" if parameter == "rho" else parameter
+    for protocol in (kind for kind in Protocol if kind in errors.index):
+        of_protocol = errors.loc[protocol]
+        smaller = of_protocol[of_protocol["LoRA"] < of_protocol["LoCA"]].reset_index()
+        first = smaller.groupby("r")["value"].min().tolist()
+        where = f"from {symbol} = {ends(first, 'g')}" if first else "nowhere"
+        texts.append(f"{_SHORT_TITLES[protocol]} {where}")
+    return f"LoRA overtakes LoCA: {', '.join(texts)}"
 
 
 @styled
@@ -116,16 +154,14 @@ def draw_crossings(crossings: pd.DataFrame, *, ax: Axes | None = None) -> Figure
         for height, name in enumerate(structures.index):
             position = height + _APART * (k - (len(protocols) - 1) / 2)
             _draw_range(axis, rows[rows["structure"] == name], position, color)
-    names = [
-        f"{name} ({'ρ' if parameter == 'rho' else parameter})"
-        for name, parameter in structures.items()
-    ]
+    names = [_strength(str(name), str(parameter)) for name, parameter in structures.items()]
     axis.set_yticks(range(len(names)), names)
     axis.set_ylim(len(names) - 0.4, -0.6)
     axis.set_xlim(0, 1.08 * max(0.1, crossings["crossing"].max()))
-    axis.set_xlabel("strength of the dependence from which LoRA retains more")
     ranks = sorted(crossings["r"].unique())
-    canvas.caption(f"Bars: from r = {ranks[0]} to {ranks[-1]}, by the parameter in brackets.")
+    between = f"from r = {ranks[0]} to {ranks[-1]}" if len(ranks) > 1 else f"of r = {ranks[0]}"
+    axis.set_xlabel(f"strength from which LoRA retains more (bars: {between})")
+    canvas.caption(f"Bars: {between}, by the strength that the label names.")
     same = crossings[crossings["protocol"] == Protocol.SAME_DRAW].groupby("structure")["crossing"]
     if len(same):
         overtaken = (same.count() > 0).sum()

@@ -26,6 +26,8 @@ from loca_theory.plotting.canvas import (
 if TYPE_CHECKING:
     from loca_theory.expressivity.theorem1.ordering import OrderingResult
 
+# More failures are only counted.
+_MOST_MARKED = 3
 # Beyond the sizes of the table, the accounting in bits is searched up to this one.
 _MOST_SEARCHED = 1024
 _TITLES = {
@@ -57,7 +59,7 @@ def views(result: OrderingResult) -> list[NamedPicture]:
 def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """Draw the smallest gap between neighbours in an ordering of errors, a line per accounting.
 
-    The lines are of the largest size. Crosses are pairs (K, r) at which the ordering fails.
+    The lines are of the largest size. If the ordering fails at few pairs (K, r), they are marked.
 
     ``table``: Rows with the columns of an ordering.
     """
@@ -75,19 +77,31 @@ def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         failures[accounting] = f"{len(failing):,} of {len(rows):,}"
         label = f"{_TITLES[accounting]}: fails at {failures[accounting]}"
         axis.plot(line["ratio"], line["margin"], color=color, linestyle=dashes, label=label)
-        axis.plot(failing["ratio"], failing["margin"], "x", ms=4, color=color, alpha=0.6)
+        if len(failing) <= _MOST_MARKED:
+            _mark(axis, failing, color)
         if accounting is Accounting.BITS and (size := _first_failure(largest)):
             captions.append(f"In bits it first fails at K = {size}, at the largest r below K/3.")
-    axis.set_xlabel("r/K")
-    axis.set_ylabel("smallest gap between neighbours")
+    axis.set_xlabel(f"rank / size, r/K (lines: K = {largest})")
+    axis.set_ylabel("smallest gap of two neighbours\nin the order of errors")
+    axis.annotate("below 0 the order fails", (0.01, 0), (4, -10), textcoords="offset points",
+                  xycoords=("axes fraction", "data"), fontsize="x-small")  # fmt: skip
     order = " > ".join(THEOREM_1_ORDER)
-    sentences = f"Lines: K = {largest}; crosses: sizes and ranks at which it fails."
+    sentences = f"Lines: K = {largest}; numbers of failures: of all pairs (K, r) up to it."
     canvas.caption(" ".join([f"The order of errors {order}.", sentences, *captions]))
     if Accounting.PAPER in failures:
         failed = failures[Accounting.PAPER]
         canvas.headline(f"The order of Theorem 1 fails at {failed} sizes and ranks r < K/3")
     canvas.legend(1)
     return canvas.figure
+
+
+def _mark(axis: Axes, failing: pd.DataFrame, color: str) -> None:
+    """Mark pairs at which the ordering fails, and name them."""
+    axis.plot(failing["ratio"], failing["margin"], "x", ms=6, color=color)
+    for row in failing.itertuples():
+        text = f"fails at K = {row.K}, r = {row.r}"
+        axis.annotate(text, (row.ratio, row.margin), (-8, 0), textcoords="offset points",
+                      ha="right", va="center", fontsize="small", color=color)  # fmt: skip
 
 
 def _first_failure(largest: int) -> int | None:

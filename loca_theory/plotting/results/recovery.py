@@ -37,6 +37,10 @@ _DASHES = ("-", (0, (4, 2)), (0, (1, 1)), (0, (6, 1, 1, 1)))
 _OTHER_LOOKS = [Look(color, dashes) for dashes in _DASHES for color in _COLORS]
 # The search of the paper.
 _PAPERS = "central"
+_LABELS = {
+    _PAPERS: "central (the paper's)",
+    "coefficients-only": "coefficients-only (fixed locations)",
+}
 _MARKERS = "osD^vP*Xh<>p"
 # Up to this percentage there is room for a number to the right of its mark.
 _RIGHTMOST = 90.0
@@ -68,8 +72,7 @@ def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
             side, align = (high + 1.5, "left") if high < _RIGHTMOST else (low - 1.5, "right")
             axis.text(side, y, f"{value:.1f}", va="center", ha=align, fontsize="x-small")
         axis.set(ylim=(len(searches) - 0.5, -0.5), xlim=(-3, 103))
-    texts = map(options().label, searches)
-    labels = [f"{text} (the paper's)" if text == _PAPERS else text for text in texts]
+    labels = [search_label(name) for name in searches]
     for axis in canvas.axes[:, 0]:
         axis.set_yticks(range(len(searches)), labels)
     if len(kinds) == 1:
@@ -132,6 +135,11 @@ def _title(kind: tuple[Any, ...], rows: pd.DataFrame) -> str:
     }
     differing = [text for name, text in parts.items() if len(rows[name].drop_duplicates()) > 1]
     return ", ".join(differing) or f"{parts['components']}, {parts['condition']}"
+
+
+def search_label(search: str) -> str:
+    """The user's label of a search, or its name and what it is."""
+    return _LABELS.get(label := options().label(search), label)
 
 
 def search_looks(searches: Iterable[str]) -> dict[str, Look]:

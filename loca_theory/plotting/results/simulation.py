@@ -10,7 +10,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from loca_theory.expressivity.methods.bounds import Bound
 from loca_theory.expressivity.methods.engine import Engine
+from loca_theory.expressivity.methods.registry import METHODS
 from loca_theory.expressivity.spending import off_budget
 from loca_theory.plotting.canvas import Canvas, NamedPicture, styled
 from loca_theory.plotting.lines import (
@@ -22,6 +24,7 @@ from loca_theory.plotting.lines import (
     looks_of,
     titles_of,
 )
+from loca_theory.plotting.options import options
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,8 +73,28 @@ def draw_errors(
             axis.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 4, 8, 10]))
         axis.set_title(title)
     canvas.label(label, "relative error ‖W − Ŵ‖² / ‖W‖²")
+    if words := _headline(table):
+        canvas.headline(words)
     canvas.caption(_caption(table, titles))
     return canvas.figure
+
+
+def _headline(table: pd.DataFrame) -> str:
+    """The method with the smallest error at most ranks and shapes; "" of one method, or a tie."""
+    bounds = [name for name, method in METHODS.items() if isinstance(method, Bound)]
+    methods = table[~table["method"].isin(bounds)]
+    errors = methods.pivot_table("error", ["p", "q", "r"], "method")
+    if errors.shape[1] < 2:
+        return ""
+    best = errors.min(axis=1)
+    counts = errors.eq(best, axis=0).sum()
+    leaders = counts[counts == counts.max()]
+    if len(leaders) > 1:
+        return ""
+    count = int(leaders.iloc[0])
+    where = "at every rank" if count == len(errors) else f"at {count} of {len(errors)} budgets"
+    name = options().label(str(leaders.index[0]))
+    return f"Of independent entries, {name} has the smallest error {where}"
 
 
 def _caption(table: pd.DataFrame, titles: Mapping[str, str]) -> str:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+_BANDS = 3
+
 Groups: TypeAlias = Callable[[int, int], Indices]
 """A function of (p, q) that returns the group of each coordinate, shape (p·q,), from 0 on."""
 
@@ -39,15 +41,36 @@ def rows(p: int, q: int) -> Indices:
 
 
 def sizes_of(groups: Groups, p: int, q: int) -> Indices:
-    """The number of coordinates of each group; those of rows need no list of all coordinates."""
-    return np.full(p, q) if groups is rows else np.bincount(groups(p, q))
+    """The number of coordinates of each group; the usual groups need no list of all coordinates."""
+    if groups is rows:
+        return np.full(p, q)
+    return _sizes_of_bands(p, q) if groups is bands else np.bincount(groups(p, q))
 
 
-def bands(p: int, q: int, count: int = 3) -> Indices:
+def bands(p: int, q: int, count: int = _BANDS) -> Indices:
     """Bands of frequencies (u, v), of equal width in the distance of (u/p, v/q) from zero."""
-    distance = np.hypot(np.arange(p)[:, None] / p, np.arange(q) / q).ravel()
-    widest = distance.max() or 1.0
+    return _band(np.arange(p)[:, None], np.arange(q), (p, q), count).ravel()
+
+
+def _band(u: Indices, v: Indices, shape: tuple[int, int], count: int) -> Indices:
+    p, q = shape
+    widest = np.hypot((p - 1) / p, (q - 1) / q) or 1.0
+    distance = np.hypot(u / p, v / q)
     return np.minimum((count * distance / widest).astype(np.int64), count - 1)
+
+
+def _sizes_of_bands(p: int, q: int) -> Indices:
+    """From the number of frequencies of each row below each band, by bisection."""
+    u, below = np.arange(p), [0]
+    for band in range(1, _BANDS):
+        low, high = np.zeros(p, dtype=np.int64), np.full(p, q)
+        while np.any(low < high):
+            middle = (low + high) // 2
+            is_below = _band(u, middle, (p, q), _BANDS) < band
+            low = np.where((low < high) & is_below, middle + 1, low)
+            high = np.where((low < high) & ~is_below, middle, high)
+        below.append(int(low.sum()))
+    return np.diff([*below, p * q])
 
 
 def quotas(sizes: Indices, count: int) -> Indices:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,9 @@ from loca_theory.expressivity.methods.method import Budgets, OptionalRng
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+# Whether a sub-band has the sums of rows, or their differences, and of columns.
+_SUB_BANDS = tuple(product((True, False), repeat=2))
 
 
 @dataclass(frozen=True)
@@ -166,6 +170,25 @@ class PaddedWavelet(SharedCoordinates):
         row = _cropped(np.where(is_low, i, i - -(-p // 2)), ~is_left, p)
         column = _cropped(np.where(is_left, j, j - -(-q // 2)), ~is_low, q)
         return row * q + column
+
+    def selected(self, budget: Budget) -> tuple[int, int]:
+        """From how often each sub-band selects a row and a column, without a list of all indices.
+
+        An index of a sub-band selects its row and its column independently.
+        """
+        of_rows = [_hits(budget.p, low, not left) for low, left in _SUB_BANDS]
+        of_columns = [_hits(budget.q, left, not low) for low, left in _SUB_BANDS]
+        row_hits, rows = np.unique(of_rows, axis=1, return_counts=True)
+        column_hits, columns = np.unique(of_columns, axis=1, return_counts=True)
+        hits, coordinates = row_hits.T @ column_hits, np.outer(rows, columns)
+        return int(coordinates[hits == 1].sum()), int(coordinates[hits == 2].sum())
+
+
+def _hits(size: int, is_first: bool, is_difference: bool) -> Indices:
+    """How often the first or the second half of the indices of a side selects each position."""
+    half = -(-size // 2) if is_first else size // 2
+    positions = _cropped(np.arange(half), np.full(half, is_difference), size)
+    return np.bincount(positions, minlength=size)
 
 
 def _cropped(index: Indices, is_difference: NDArray[np.bool_], size: int) -> Indices:

@@ -78,6 +78,11 @@ class RandomCores(FrozenFrames):
         """The side s of the cores."""
         return math.isqrt(self.parameters(budget) - 1) + 1
 
+    @property
+    def is_random(self) -> bool:
+        """Always, because the cores are."""
+        return True
+
     def fit(self, matrix: Tensor, budget: Budget, rng: Generator) -> Tensor:
         """The projection on the span of the scaled cores.
 

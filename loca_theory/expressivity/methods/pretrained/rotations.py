@@ -120,6 +120,11 @@ class Reflections(Multiplicative):
         free = max(q - self.pairs(budget), q - p)
         return math.comb(q, 2) - math.comb(free, 2)
 
+    @property
+    def is_random(self) -> bool:
+        """Always, because the directions u are."""
+        return True
+
     def tangent(self, weights: Tensor, budget: Budget, rng: Generator) -> tuple[Tangent, int]:
         """W₀ Σ (u vᵀ − v uᵀ), with random orthonormal u, which have the same span."""
         import torch

@@ -108,6 +108,11 @@ class UsesWeights(NamedMethod, ABC):
 class PretrainedFamily(UsesWeights, SeededFit, IsotropicFamily, ABC):
     """Base class of linear families whose map depends on W₀."""
 
+    @property
+    def is_random(self) -> bool:
+        """Whether W₀ is not known, so that random choices stand for it."""
+        return self.weights is None
+
     def mean_retained_energies(
         self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None
     ) -> Array:
