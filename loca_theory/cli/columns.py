@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.table import Table
 
+from loca_theory.cli.options import rare_option
 from loca_theory.cli.output import console, text_width
 from loca_theory.cli.signature import plain
 
@@ -49,8 +51,29 @@ def print_pointer(out: Console, command: str) -> None:
     out.print(text, style="dim", width=text_width(out))
 
 
-def print_columns(command: str) -> None:
-    """Print what the columns of a command's tables mean, those of the printed table last."""
+def columns_option(printed: Callable[[], Mapping[str, str]] = dict) -> Callable[[Any], Any]:
+    """The option that explains the columns of a command.
+
+    Args:
+        printed: What the columns of its printed table mean, if they differ from those of its files.
+    """
+
+    def show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        if value:
+            _print_columns(str(ctx.command.name), printed())
+            ctx.exit()
+
+    return rare_option(
+        "--columns",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Print what the columns of the tables mean and exit.",
+    )
+
+
+def _print_columns(command: str, printed: Mapping[str, str]) -> None:
     from loca_theory.sweeps.results import meanings
 
     out = console()
@@ -59,9 +82,8 @@ def print_columns(command: str) -> None:
     (result,) = [kind for kind in results if getattr(kind, "command", None) == command]
     for table, row_type in result.tables().items():
         _print(out, f"{table}, in files and --format json", meanings(row_type))
-    printed = getattr(import_module(f"loca_theory.cli.commands.{command}"), "printed_columns", dict)
-    if of_table := printed():
-        _print(out, "The printed table", of_table)
+    if printed:
+        _print(out, "The printed table", printed)
 
 
 def _print(out: Console, title: str, texts: Mapping[str, str]) -> None:

@@ -73,7 +73,7 @@ class Rare(click.Option):
         return super().get_help_record(ctx) if ctx.meta.get(_EVERYTHING) else None
 
 
-_rare_option = partial(click.option, cls=Rare)
+rare_option = partial(click.option, cls=Rare)
 
 
 def _show_everything(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -113,9 +113,9 @@ _PRINTING = (
         default="table",
         help="Format of the printed result; CSV has only the first table.",
     ),
-    _rare_option("-q", "--quiet", is_flag=True, help="Print no progress and no notes on stderr."),
+    rare_option("-q", "--quiet", is_flag=True, help="Print no progress and no notes on stderr."),
     # What Command.main looks for.
-    _rare_option(
+    rare_option(
         "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
     ),
     click.help_option("--help-all", callback=_show_everything, help="Show every option and exit."),
@@ -128,32 +128,12 @@ def demo_option(verb: str) -> Callable[[Any], Any]:
     return click.option("--demo", is_flag=True, help=text)
 
 
-def _show_columns(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        # Imported here, because tables of the terminal load rich.
-        from loca_theory.cli.columns import print_columns
-
-        print_columns(str(ctx.command.name))
-        ctx.exit()
-
-
-_columns_option = _rare_option(
-    "--columns",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_columns,
-    help="Print what the columns of the tables mean and exit.",
-)
-
-
 def command_of(
     function: str,
     *further: Callable[[Any], Any],
     out: str,
     rare: Iterable[str] = (),
     without: Iterable[str] = (),
-    has_columns: bool = True,
     **overrides: Mapping[str, Any],
 ) -> Callable[[Callable[..., Any]], Command]:
     """Make a command with the options of a Python function and the shared ones.
@@ -167,7 +147,6 @@ def command_of(
         out: What the help says of ``--out``.
         rare: Parameters whose options only ``--help-all`` shows.
         without: Parameters that are no options.
-        has_columns: Whether the tables of its result have columns to explain.
         overrides: How the option of a parameter differs: its ``flag``, and arguments of
             :func:`click.option`.
     """
@@ -191,8 +170,7 @@ def command_of(
             with cluster(jobs, **where) as workers:
                 return run(common=Common(**shared, jobs=workers), **arguments)
 
-        printing = (_columns_option, *_PRINTING) if has_columns else _PRINTING
-        for option in reversed((*further, *options, with_out, *printing)):
+        for option in reversed((*further, *options, with_out, *_PRINTING)):
             with_common = option(with_common)
         name = run.__module__.rpartition(".")[2]
         shown = {"show_default": True}

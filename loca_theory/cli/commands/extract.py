@@ -9,7 +9,7 @@ import click
 
 from loca_theory._words import counted
 from loca_theory.checkpoints.source.paths import check_paths
-from loca_theory.cli.columns import Printed, print_pointer
+from loca_theory.cli.columns import Printed, columns_option, print_pointer
 from loca_theory.cli.commands.left_out import note_damaged, print_skipped, short_name
 from loca_theory.cli.options import DEFAULT_OUT, Common, command_of, demo_option
 from loca_theory.cli.output import Rows, console, emit
@@ -40,11 +40,20 @@ _STEPS = {
 _COUNT = {"type": WholeNumber(min=1), "metavar": "N"}
 
 
+def printed_columns() -> dict[str, str]:
+    """What the columns of the printed table mean."""
+    from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
+
+    columns = (_COLUMNS | _STEPS).items()
+    return {heading: column.meaning(ExtractedMatrix) for heading, column in columns}
+
+
 @command_of(
     "checkpoints.extraction.extract:extract",
     click.argument("base", metavar="[BASE]", required=False),
     click.argument("tuned", metavar="[FINETUNED]...", nargs=-1),
     demo_option("Extract from"),
+    columns_option(printed_columns),
     out="Folder for the tables; the adapter is written to lora, loca or entries below it, or "
     "below a folder of its own for each of several fine-tunes.  "
     f"[default: {DEFAULT_OUT}]",
@@ -121,14 +130,6 @@ def command(
 
     emit(document, show, common)
     return note_damaged([skipped for *_, result in results for skipped in result.skipped])
-
-
-def printed_columns() -> dict[str, str]:
-    """What the columns of the printed table mean."""
-    from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
-
-    columns = (_COLUMNS | _STEPS).items()
-    return {heading: column.meaning(ExtractedMatrix) for heading, column in columns}
 
 
 def _print(tuned: str, folder: Path, result: Extraction) -> None:

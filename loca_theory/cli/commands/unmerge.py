@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loca_theory.checkpoints.source.paths import check_paths
-from loca_theory.cli.columns import Printed, print_pointer
+from loca_theory.cli.columns import Printed, columns_option, print_pointer
 from loca_theory.cli.commands.left_out import note_damaged, print_skipped, short_name
 from loca_theory.cli.options import DEFAULT_OUT, Common, command_of, demo_option
 from loca_theory.cli.output import Rows, console, emit
@@ -32,11 +32,20 @@ _FOUND = {
 }
 
 
+def printed_columns() -> dict[str, str]:
+    """What the columns of the printed table mean."""
+    from loca_theory.checkpoints.unmerging.rows import UnmergedLayer
+
+    columns = {**_CHANGE, "adapter": Printed("outcome"), **_FOUND}.items()
+    return {heading: column.meaning(UnmergedLayer) for heading, column in columns}
+
+
 @command_of(
     "checkpoints.unmerging.unmerge:unmerge",
     click.argument("base", metavar="[BASE]", required=False),
     click.argument("merged", metavar="[MERGED]", required=False),
     demo_option("Unmerge"),
+    columns_option(printed_columns),
     out="Folder for the tables, the results of each finished layer, from which an interrupted run "
     "continues, and the adapter, in lora or loca.  "
     f"[default: {DEFAULT_OUT}]",
@@ -77,14 +86,6 @@ def command(
     document = {**result.to_json(), "files": [str(path) for path in files]}
     emit(document, lambda: _print(result, folder), common)
     return note_damaged(result.skipped)
-
-
-def printed_columns() -> dict[str, str]:
-    """What the columns of the printed table mean."""
-    from loca_theory.checkpoints.unmerging.rows import UnmergedLayer
-
-    columns = {**_CHANGE, "adapter": Printed("outcome"), **_FOUND}.items()
-    return {heading: column.meaning(UnmergedLayer) for heading, column in columns}
 
 
 def _print(result: Unmerged, folder: Path) -> None:
