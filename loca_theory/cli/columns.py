@@ -49,7 +49,7 @@ def print_pointer(out: Console, command: str) -> None:
     out.print(text, style="dim", width=text_width(out))
 
 
-def print_columns(command: str) -> None:
+def print_columns(command: str, printed: Mapping[str, str]) -> None:
     """Print what the columns of a command's tables mean, those of the printed table last."""
     from loca_theory.sweeps.results import meanings
 
@@ -59,9 +59,8 @@ def print_columns(command: str) -> None:
     (result,) = [kind for kind in results if getattr(kind, "command", None) == command]
     for table, row_type in result.tables().items():
         _print(out, f"{table}, in files and --format json", meanings(row_type))
-    printed = getattr(import_module(f"loca_theory.cli.commands.{command}"), "printed_columns", dict)
-    if of_table := printed():
-        _print(out, "The printed table", of_table)
+    if printed:
+        _print(out, "The printed table", printed)
 
 
 def _print(out: Console, title: str, texts: Mapping[str, str]) -> None:

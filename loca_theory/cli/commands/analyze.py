@@ -42,6 +42,7 @@ def printed_columns() -> dict[str, str]:
     ),
     out="Folder for tables, analyze.html and the results of each finished matrix, from "
     "which an interrupted run continues.  [default: nothing is stored]",
+    columns=printed_columns,
     rare=(
         *("exclude", "group", "bits", "subspaces", "max_size", "experts", "epsilon", "accounting"),
         *("shuffle", "seed", "device"),

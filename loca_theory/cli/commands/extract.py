@@ -40,6 +40,14 @@ _STEPS = {
 _COUNT = {"type": WholeNumber(min=1), "metavar": "N"}
 
 
+def printed_columns() -> dict[str, str]:
+    """What the columns of the printed table mean."""
+    from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
+
+    columns = (_COLUMNS | _STEPS).items()
+    return {heading: column.meaning(ExtractedMatrix) for heading, column in columns}
+
+
 @command_of(
     "checkpoints.extraction.extract:extract",
     click.argument("base", metavar="[BASE]", required=False),
@@ -48,6 +56,7 @@ _COUNT = {"type": WholeNumber(min=1), "metavar": "N"}
     out="Folder for the tables; the adapter is written to lora, loca or entries below it, or "
     "below a folder of its own for each of several fine-tunes.  "
     f"[default: {DEFAULT_OUT}]",
+    columns=printed_columns,
     rare=(
         "save_modules",
         *("floor", "cap", "serve", "inputs", "requantise", "dtype", "rounding", "exclude"),
@@ -121,14 +130,6 @@ def command(
 
     emit(document, show, common)
     return note_damaged([skipped for *_, result in results for skipped in result.skipped])
-
-
-def printed_columns() -> dict[str, str]:
-    """What the columns of the printed table mean."""
-    from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
-
-    columns = (_COLUMNS | _STEPS).items()
-    return {heading: column.meaning(ExtractedMatrix) for heading, column in columns}
 
 
 def _print(tuned: str, folder: Path, result: Extraction) -> None:

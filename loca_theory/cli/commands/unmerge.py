@@ -32,6 +32,14 @@ _FOUND = {
 }
 
 
+def printed_columns() -> dict[str, str]:
+    """What the columns of the printed table mean."""
+    from loca_theory.checkpoints.unmerging.rows import UnmergedLayer
+
+    columns = {**_CHANGE, "adapter": Printed("outcome"), **_FOUND}.items()
+    return {heading: column.meaning(UnmergedLayer) for heading, column in columns}
+
+
 @command_of(
     "checkpoints.unmerging.unmerge:unmerge",
     click.argument("base", metavar="[BASE]", required=False),
@@ -40,6 +48,7 @@ _FOUND = {
     out="Folder for the tables, the results of each finished layer, from which an interrupted run "
     "continues, and the adapter, in lora or loca.  "
     f"[default: {DEFAULT_OUT}]",
+    columns=printed_columns,
     rare=("dtype", "exclude", "max_size", "device", "jobs"),
     without=("base", "merged", "model"),
 )
@@ -77,14 +86,6 @@ def command(
     document = {**result.to_json(), "files": [str(path) for path in files]}
     emit(document, lambda: _print(result, folder), common)
     return note_damaged(result.skipped)
-
-
-def printed_columns() -> dict[str, str]:
-    """What the columns of the printed table mean."""
-    from loca_theory.checkpoints.unmerging.rows import UnmergedLayer
-
-    columns = {**_CHANGE, "adapter": Printed("outcome"), **_FOUND}.items()
-    return {heading: column.meaning(UnmergedLayer) for heading, column in columns}
 
 
 def _print(result: Unmerged, folder: Path) -> None:
