@@ -89,6 +89,7 @@ ONLY_TAKEN = {
     "verify": {"tier", "ledger"},
 }
 HOW = {"jobs", "backend", "scheduler", "out", "output_format", "quiet", "debug", "help", "help_all"}
+HOW |= {"columns"}
 
 
 @pytest.mark.parametrize("name", [*NAMES, "figures"])

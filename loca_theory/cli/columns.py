@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-import click
 from rich.console import Console
 from rich.table import Table
 
-from loca_theory.cli.options import rare_option
 from loca_theory.cli.output import console, text_width
 from loca_theory.cli.signature import plain
 
@@ -51,29 +49,8 @@ def print_pointer(out: Console, command: str) -> None:
     out.print(text, style="dim", width=text_width(out))
 
 
-def columns_option(printed: Callable[[], Mapping[str, str]] = dict) -> Callable[[Any], Any]:
-    """The option that explains the columns of a command.
-
-    Args:
-        printed: What the columns of its printed table mean, if they differ from those of its files.
-    """
-
-    def show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-        if value:
-            _print_columns(str(ctx.command.name), printed())
-            ctx.exit()
-
-    return rare_option(
-        "--columns",
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=show,
-        help="Print what the columns of the tables mean and exit.",
-    )
-
-
-def _print_columns(command: str, printed: Mapping[str, str]) -> None:
+def print_columns(command: str, printed: Mapping[str, str]) -> None:
+    """Print what the columns of a command's tables mean, those of the printed table last."""
     from loca_theory.sweeps.results import meanings
 
     out = console()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,42 +11,17 @@ import click
 
 from loca_theory.cli.cluster import cluster
 from loca_theory.cli.command import Command
-from loca_theory.cli.printable import note
+from loca_theory.cli.common import DEFAULT_OUT as DEFAULT_OUT
+from loca_theory.cli.common import Common as Common
 from loca_theory.cli.ranges import WholeNumber
 from loca_theory.cli.signature import option_settings
 
-DEFAULT_OUT = Path("loca-results")
 # End of the help of --out, for commands that store only partial results without it.
 PARTIAL_RESULTS = (
     "partial results, from which an interrupted run continues.  "
     f"[default: {DEFAULT_OUT}, for the partial results only]"
 )
 _EVERYTHING = f"{__name__}.everything"
-
-
-@dataclass(frozen=True)
-class Common:
-    """Values of the options that are not arguments of the Python functions."""
-
-    output_format: str  # ``table``, ``json`` or ``csv``
-    quiet: bool  # print no progress and no notes
-    out: Path | None  # folder for results; None if the user gave none
-    jobs: int = 1  # worker processes; −1 for one per core
-
-    @property
-    def folder(self) -> Path:
-        """Folder for results."""
-        return self.out or DEFAULT_OUT
-
-    def note(self, text: str) -> None:
-        """Print a note on stderr, unless the user asked for none."""
-        if not self.quiet:
-            note(text)
-
-    def note_written(self, paths: Iterable[Path]) -> None:
-        """Print a note on the files that were written to the folder."""
-        names = ", ".join(str(path.relative_to(self.folder)) for path in paths)
-        self.note(f"results are in {self.folder}: {names}")
 
 
 class Folder(click.Path):
@@ -73,7 +47,7 @@ class Rare(click.Option):
         return super().get_help_record(ctx) if ctx.meta.get(_EVERYTHING) else None
 
 
-rare_option = partial(click.option, cls=Rare)
+_rare_option = partial(click.option, cls=Rare)
 
 
 def _show_everything(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -113,9 +87,9 @@ _PRINTING = (
         default="table",
         help="Format of the printed result; CSV has only the first table.",
     ),
-    rare_option("-q", "--quiet", is_flag=True, help="Print no progress and no notes on stderr."),
+    _rare_option("-q", "--quiet", is_flag=True, help="Print no progress and no notes on stderr."),
     # What Command.main looks for.
-    rare_option(
+    _rare_option(
         "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
     ),
     click.help_option("--help-all", callback=_show_everything, help="Show every option and exit."),
@@ -128,12 +102,29 @@ def demo_option(verb: str) -> Callable[[Any], Any]:
     return click.option("--demo", is_flag=True, help=text)
 
 
+def _columns_option(printed_columns: Callable[[], Mapping[str, str]]) -> Callable[[Any], Any]:
+    """The option that explains columns, with the meanings of those of the printed table."""
+
+    def show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        if value:
+            # Imported here, because tables of the terminal load rich.
+            from loca_theory.cli.columns import print_columns
+
+            print_columns(str(ctx.command.name), printed_columns())
+            ctx.exit()
+
+    settings = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": show}
+    text = "Print what the columns of the tables mean and exit."
+    return _rare_option("--columns", help=text, **settings)
+
+
 def command_of(
     function: str,
     *further: Callable[[Any], Any],
     out: str,
     rare: Iterable[str] = (),
     without: Iterable[str] = (),
+    columns: Callable[[], Mapping[str, str]] | None = dict,
     **overrides: Mapping[str, Any],
 ) -> Callable[[Callable[..., Any]], Command]:
     """Make a command with the options of a Python function and the shared ones.
@@ -147,6 +138,8 @@ def command_of(
         out: What the help says of ``--out``.
         rare: Parameters whose options only ``--help-all`` shows.
         without: Parameters that are no options.
+        columns: Makes the meanings of the columns of the printed table, by their headings; None
+            if its result has no tables.
         overrides: How the option of a parameter differs: its ``flag``, and arguments of
             :func:`click.option`.
     """
@@ -170,7 +163,8 @@ def command_of(
             with cluster(jobs, **where) as workers:
                 return run(common=Common(**shared, jobs=workers), **arguments)
 
-        for option in reversed((*further, *options, with_out, *_PRINTING)):
+        printing = _PRINTING if columns is None else (_columns_option(columns), *_PRINTING)
+        for option in reversed((*further, *options, with_out, *printing)):
             with_common = option(with_common)
         name = run.__module__.rpartition(".")[2]
         shown = {"show_default": True}

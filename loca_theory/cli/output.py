@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from loca_theory.cli.options import Common
+from loca_theory.cli.common import Common
 from loca_theory.cli.printable import csv_cell, printable
 
 # Width for pipes and files, so that nothing is cut off; COLUMNS in the environment counts first.

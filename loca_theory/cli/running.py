@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from loca_theory.cli.options import Common
+from loca_theory.cli.common import Common
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.progress import progress_bar
 

@@ -124,9 +124,12 @@ class Simulation:
         if not any(engines for *_, engines in self._plan):
             names = ", ".join(method.name for method in self.methods)
             engines = ", ".join(self.engines or (Engine.EXACT, Engine.MONTE_CARLO))
+            grid = product(self.budgets, self.methods)
+            possible = {engine for budget, method in grid for engine in method.engines(budget)}
+            way_out = " or ".join(f'engine="{engine}"' for engine in sorted(possible))
             raise InvalidArgumentError(
-                f"nothing to compute: no engine of ({engines}) can evaluate any "
-                f"method of ({names}) at these shapes; choose another engine"
+                f"nothing to compute: {names} has no value from the engine {engines} at these "
+                f"shapes; choose {way_out or 'other methods'}"
             )
         _arguments.positive_number("draws", self.draws)
         generator(self.seed)  # refuses a seed that is out of range

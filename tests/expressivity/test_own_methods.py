@@ -337,7 +337,11 @@ CALLS = [
     *((use, Nothing(), ADD) for use in (methods, exactly, analysed, approximated)),
     *((asymptotically, failing("limit", answer), message) for answer, message in LIMITS),
     (drawn, NoGenerator, r"no-rng.approximate must take \(matrix, budget, rng\): TypeError"),
-    (exactly, TopRows(), r"nothing to compute: no engine of \(exact\) .* \(rows\)"),
+    (
+        exactly,
+        TopRows(),
+        r"rows has no value from the engine exact .*; choose engine=.monte",
+    ),
     (
         lambda method: exact_error(method, Budget(8, 8, 1)),
         TopRows(),

@@ -146,7 +146,8 @@ def test_devices():
 )
 def test_nothing_to_compute_is_refused(methods, engine, r):
     with pytest.raises(
-        InvalidArgumentError, match=rf"nothing to compute: .*{engine}.*{methods[0]}"
+        InvalidArgumentError,
+        match=rf"nothing to compute: .*{methods[0]}.*{engine}.*; choose engine=",
     ):
         simulation(methods=methods, engines=(engine,), shapes=squares([600]), ranks=(r,))
 

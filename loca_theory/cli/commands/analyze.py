@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from loca_theory.checkpoints.source.paths import check_paths
-from loca_theory.cli.columns import columns_option
 from loca_theory.cli.commands.left_out import note_damaged
 from loca_theory.cli.commands.methods import chosen_methods
 from loca_theory.cli.options import Common, command_of, demo_option
@@ -41,9 +40,9 @@ def printed_columns() -> dict[str, str]:
         is_flag=True,
         help="Print the configuration, for PEFT, of the adapter that the fine-tune would fit.",
     ),
-    columns_option(printed_columns),
     out="Folder for tables, analyze.html and the results of each finished matrix, from "
     "which an interrupted run continues.  [default: nothing is stored]",
+    columns=printed_columns,
     rare=(
         *("exclude", "group", "bits", "subspaces", "max_size", "experts", "epsilon", "accounting"),
         *("shuffle", "seed", "device"),

@@ -8,7 +8,6 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from loca_theory.cli.columns import columns_option
 from loca_theory.cli.commands.methods import chosen_methods, search_current_folder
 from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
 from loca_theory.cli.output import Rows, console, emit, print_note
@@ -41,7 +40,6 @@ _STATISTICS = (
 
 @command_of(
     "dependence.study:correlate",
-    columns_option(),
     out="Folder for the tables, their manifests (settings and versions, as JSON), the figures and "
     f"{PARTIAL_RESULTS}",
     rare=("shape", "fraction", "exponent", "seed"),

@@ -9,7 +9,7 @@ import click
 
 from loca_theory._words import counted
 from loca_theory.checkpoints.source.paths import check_paths
-from loca_theory.cli.columns import Printed, columns_option, print_pointer
+from loca_theory.cli.columns import Printed, print_pointer
 from loca_theory.cli.commands.left_out import note_damaged, print_skipped, short_name
 from loca_theory.cli.options import DEFAULT_OUT, Common, command_of, demo_option
 from loca_theory.cli.output import Rows, console, emit
@@ -53,10 +53,10 @@ def printed_columns() -> dict[str, str]:
     click.argument("base", metavar="[BASE]", required=False),
     click.argument("tuned", metavar="[FINETUNED]...", nargs=-1),
     demo_option("Extract from"),
-    columns_option(printed_columns),
     out="Folder for the tables; the adapter is written to lora, loca or entries below it, or "
     "below a folder of its own for each of several fine-tunes.  "
     f"[default: {DEFAULT_OUT}]",
+    columns=printed_columns,
     rare=(
         "save_modules",
         *("floor", "cap", "serve", "inputs", "requantise", "dtype", "rounding", "exclude"),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     click.argument("ids", nargs=-1, metavar="[ID]..."),
     click.option("--list", "only_list", is_flag=True, help="List the figures; draw none."),
     out=f"Folder for figures and the tables computed for them.  [default: {DEFAULT_OUT}]",
+    columns=None,
     rare=("seed", "device", "figsize"),
     without=("label", "out", "colors", "labels", "log"),
     figsize={"metavar": "WxH"},

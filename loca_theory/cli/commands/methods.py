@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loca_theory.cli.columns import columns_option
 from loca_theory.cli.options import Common, command_of
 from loca_theory.cli.output import Rows, console, emit, print_note
 from loca_theory.expressivity.methods.names import known_name
@@ -39,7 +38,6 @@ _STEPS = (
 @command_of(
     "expressivity.method_table:methods",
     click.argument("names", nargs=-1, metavar="[NAME]..."),
-    columns_option(),
     out="Folder for the table and a manifest (settings and versions, as JSON).  "
     "[default: nothing is stored]",
     without=("names",),

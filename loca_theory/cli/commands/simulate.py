@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from loca_theory.cli.columns import columns_option, print_pointer
+from loca_theory.cli.columns import print_pointer
 from loca_theory.cli.commands.methods import chosen_methods
 from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
 from loca_theory.cli.output import Rows, console, emit, print_note
@@ -41,7 +41,6 @@ _PREFERRED = ("exact", "monte-carlo", "asymptotic")
 
 @command_of(
     "expressivity.simulation:simulate",
-    columns_option(),
     out="Folder for the table, a manifest (settings and versions, as JSON), the figure and "
     f"{PARTIAL_RESULTS}",
     rare=("accounting", "value_bits", "sampler", "seed", "device"),

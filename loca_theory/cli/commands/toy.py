@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loca_theory.cli.columns import columns_option
 from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
 from loca_theory.cli.output import Rows, console, emit, print_note
 from loca_theory.cli.ranges import WholeNumber
@@ -32,7 +31,6 @@ _COUNT = {"type": WholeNumber(max=1_000_000), "metavar": "INTEGER"}
 
 @command_of(
     "convergence.study:toy",
-    columns_option(),
     out="Folder for the tables, their manifests (settings and versions, as JSON), the figures and "
     f"{PARTIAL_RESULTS}",
     rare=("interpretations", "conditions", "components", "lr", "location_lr", "seed"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loca_theory.checkpoints.source.paths import check_paths
-from loca_theory.cli.columns import Printed, columns_option, print_pointer
+from loca_theory.cli.columns import Printed, print_pointer
 from loca_theory.cli.commands.left_out import note_damaged, print_skipped, short_name
 from loca_theory.cli.options import DEFAULT_OUT, Common, command_of, demo_option
 from loca_theory.cli.output import Rows, console, emit
@@ -45,10 +45,10 @@ def printed_columns() -> dict[str, str]:
     click.argument("base", metavar="[BASE]", required=False),
     click.argument("merged", metavar="[MERGED]", required=False),
     demo_option("Unmerge"),
-    columns_option(printed_columns),
     out="Folder for the tables, the results of each finished layer, from which an interrupted run "
     "continues, and the adapter, in lora or loca.  "
     f"[default: {DEFAULT_OUT}]",
+    columns=printed_columns,
     rare=("dtype", "exclude", "max_size", "device", "jobs"),
     without=("base", "merged", "model"),
 )

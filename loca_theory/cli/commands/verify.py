@@ -36,6 +36,7 @@ _LISTED = ("id", "kind", "subject", "expected_verdict", "section", "passage", "s
     click.option("--list", "only_list", is_flag=True, help="List the claims; check none."),
     out="Folder for CLAIMS.md, claims.json and claims.parquet. If it holds the results of earlier "
     f"runs, the new results are merged into them.  [default: {DEFAULT_OUT}]",
+    columns=None,
     rare=("seed",),
     without=("names", "tier", "ledger"),
     results={
