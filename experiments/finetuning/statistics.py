@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import ttest_1samp
 
 Row = dict[str, Any]
@@ -39,6 +41,14 @@ def paired_p_value(differences: Sequence[float]) -> float:
     if np.ptp(differences) == 0:
         return 0.0
     return float(ttest_1samp(differences, 0.0).pvalue)
+
+
+def sign_p_values(differences: ArrayLike) -> np.ndarray:
+    """Two-sided p-values, over the last axis, of the exact test that changes signs."""
+    values = np.asarray(differences, dtype=float)
+    signs = np.array(list(product((1, -1), repeat=values.shape[-1])))
+    sums, observed = values @ signs.T, values.sum(-1, keepdims=True)
+    return np.mean(np.abs(sums) >= np.abs(observed) * (1 - 1e-12), axis=-1)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

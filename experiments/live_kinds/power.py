@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t
 
-from experiments.finetuning.statistics import Row
+from experiments.finetuning.statistics import Row, sign_p_values
 from experiments.live_kinds.phases import DESIGN
 from experiments.pretrained.analysis import LEVEL, compare
 from experiments.pretrained.runs import FIRST, Design
@@ -49,7 +49,7 @@ def powers(gaps: Sequence[float], spread: float, design: Design = DESIGN) -> dic
     found = {
         "shown": _holm(_student(both)[2])[0] <= LEVEL,
         "alone": _holm(_student(alone)[2])[0] <= LEVEL,
-        "signs": _holm(_signs(both))[0] <= LEVEL,
+        "signs": _holm(sign_p_values(both))[0] <= LEVEL,
         "points": is_inside,
         "fractions": is_fraction,
         "equivalent": is_equal,
@@ -62,13 +62,6 @@ def _student(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     kinds, mean = draws.shape[-1], draws.mean(-1)
     error = draws.std(-1, ddof=1) / np.sqrt(kinds)
     return mean, t.isf(0.025, kinds - 1) * error, 2 * t.sf(np.abs(mean) / error, kinds - 1)
-
-
-def _signs(draws: np.ndarray) -> np.ndarray:
-    """Two-sided p-values of the exact test that changes signs."""
-    signs = np.array(list(product((1, -1), repeat=draws.shape[-1])))
-    sums, own = draws @ signs.T, draws.sum(-1, keepdims=True)
-    return np.mean(np.abs(sums) >= np.abs(own) * (1 - 1e-12), axis=-1)
 
 
 def _holm(p_values: np.ndarray) -> np.ndarray:

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import permutation_test
 
-from experiments.finetuning.statistics import Row, holm, interval, paired_p_value
+from experiments.finetuning.statistics import Row, holm, interval, paired_p_value, sign_p_values
 from experiments.pretrained.runs import FIRST, Design, tasks_in
 
 LEVEL = 0.05
@@ -82,8 +81,7 @@ def compare(
         lines[method] = {
             "seeds": len(of_seed), "difference": mean, "low": low, "high": high,
             "half": (high - low) / 2,
-            "student": paired_p_value(of_kind.tolist()), "signs": float(
-                permutation_test((of_kind,), np.mean, permutation_type="samples").pvalue),
+            "student": paired_p_value(of_kind.tolist()), "signs": float(sign_p_values(of_kind)),
             "seed_error": of_seed.std(ddof=1) / math.sqrt(len(of_seed)),
             "text_error": math.nan if measure.startswith(LOSS)
             else _text_error(chosen, method, design),

@@ -301,3 +301,10 @@ def test_the_command_prints_the_design_without_data(tmp_path):
     assert "Primary, two comparisons" in done.output
     assert "0 rows" in done.output
     assert not list(tmp_path.iterdir())
+
+
+def test_the_command_prints_the_stored_result_down_to_a_setting_of_one_kind():
+    done = CliRunner().invoke(main, [])
+    assert done.exit_code == 0, done.output
+    assert "still: primary comparisons with V1, points" in done.output
+    assert f"{len(runs.stored(runs.STORED))} rows" in done.output
