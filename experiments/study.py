@@ -16,13 +16,14 @@ from typing import Any
 import click
 from joblib import Parallel, delayed
 
+from experiments.finetuning.comparisons.design import MANY_TASKS, read_design
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.printing import print_summary
 from experiments.finetuning.protocol import Configuration, Finished
 from experiments.finetuning.session import TASKS, Session, configurations, session_command, tasks_of
-from experiments.finetuning.statistics import Row, grouped, summary
+from experiments.finetuning.statistics import grouped, summary
 from experiments.finetuning.tasks.prepared import prepare
-from experiments.finetuning.verdicts.design import MANY_TASKS, read_design
+from experiments.verdicts import Row
 
 _RANKS = (1, 2, 4, 8)  # budgets that are compared
 

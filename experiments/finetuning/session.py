@@ -16,9 +16,9 @@ from experiments.finetuning.methods import Budget, check, find_method
 from experiments.finetuning.metrics import METRIC
 from experiments.finetuning.protocol import Configuration, Finished, best_rate, loca_of, point
 from experiments.finetuning.settings import settings, task_names
-from experiments.finetuning.statistics import Row
 from experiments.finetuning.tasks.prepared import Prepared, prepare
 from experiments.finetuning.training import compute, layer_shape
+from experiments.verdicts import Row
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 from loca_theory.errors import InvalidArgumentError

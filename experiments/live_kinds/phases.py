@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from experiments.finetuning.statistics import Row
 from experiments.pretrained.analysis import by_kind
 from experiments.pretrained.runs import FIRST, FULL, Design, Trial
+from experiments.verdicts import Row
 
 Rows = Mapping[Trial, Row]
 

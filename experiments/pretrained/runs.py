@@ -22,10 +22,10 @@ from pyarrow import parquet
 
 from experiments.finetuning.metrics import METRICS, trivial
 from experiments.finetuning.protocol import Configuration, Finished, point
-from experiments.finetuning.statistics import Row
 from experiments.finetuning.tasks.prepared import Prepared, load, prepare_by
 from experiments.finetuning.tasks.published import check_files
 from experiments.finetuning.training import PACKAGES, Group, compute, trained
+from experiments.verdicts import Row
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.store import Point

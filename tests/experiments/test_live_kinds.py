@@ -9,13 +9,13 @@ import pytest
 from click.testing import CliRunner
 from scipy import stats
 
-from experiments.finetuning.statistics import holm
 from experiments.live_kinds import phases, power
 from experiments.live_kinds.__main__ import STORED, main
 from experiments.live_kinds.phases import DESIGN, DIAGNOSIS, Rates
 from experiments.live_kinds.verdicts import judged
 from experiments.pretrained import analysis, runs
 from experiments.pretrained.runs import Trial
+from experiments.verdicts import holm
 from loca_theory.sweeps.tables import store_rows
 
 

@@ -13,12 +13,12 @@ from click.testing import CliRunner
 from scipy import stats
 
 from experiments.finetuning.metrics import accuracy, correlation, trivial
-from experiments.finetuning.statistics import holm
 from experiments.finetuning.tasks import published
 from experiments.finetuning.training import trained
 from experiments.pretrained import analysis, runs
 from experiments.pretrained.__main__ import main
 from experiments.pretrained.runs import Trial
+from experiments.verdicts import holm
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.tables import store_rows
 
@@ -100,7 +100,7 @@ def test_only_seeds_that_every_task_has_are_compared(stored):
     assert seeds.to_dict() == {"loca": DESIGN["seeds"] - 1, "loca-reselect": DESIGN["seeds"]}
     assert analysis.verdicts(fewer) == []
     primary = analysis.primary(fewer)
-    assert primary["student_holm"].tolist() == holm(primary["student"].tolist())
+    assert primary["student_holm"].tolist() == holm(primary["student"]).tolist()
     assert not len(analysis.compare(rows[:5], ["loca"]))
     # A run that diverged has the worst score of its task.
     gone |= {"metric": None, "loss": None, "parts": None, "diverged": True}
