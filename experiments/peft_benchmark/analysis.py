@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.stats import rankdata, t
 
 from experiments.peft_benchmark.runs import DESIGN
+from experiments.verdicts import bootstrap
 from loca_theory.expressivity import METHODS, Budget
 from loca_theory.sweeps import generator
 
@@ -133,14 +134,14 @@ def _rank(x: Any, y: Any) -> float:
 
 def interval(runs: pd.DataFrame, statistic: Callable[[pd.DataFrame], float]) -> tuple[float, float]:
     """A 95% interval from types of adapter drawn with replacement."""
-    rng, rows = generator(0, "peft-benchmark.types"), np.arange(len(runs))
+    rows = np.arange(len(runs))
     groups = [rows[runs["peft_type"] == kind] for kind in sorted(runs["peft_type"].unique())]
-    values = []
-    for _ in range(DRAWS):
+
+    def drawn(rng: np.random.Generator) -> float:
         chosen = rng.integers(len(groups), size=len(groups))
-        values.append(statistic(runs.iloc[np.concatenate([groups[i] for i in chosen])]))
-    low, high = np.nanquantile(values, (0.025, 0.975))
-    return float(low), float(high)
+        return statistic(runs.iloc[np.concatenate([groups[i] for i in chosen])])
+
+    return bootstrap(drawn, DRAWS, "peft-benchmark.types")
 
 
 def _logarithms(runs: pd.DataFrame, predictors: Sequence[str]) -> np.ndarray:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.pretrained.runs import FIRST, Design, tasks_in
+from experiments.pretrained.runs import FIRST, Design, tasks_in, tasks_of_kinds
 from experiments.verdicts import LOSS, Row, holm, points, sign_p_values, student, verdict_by_test
 from loca_theory.claims.rules import Verdict
 
@@ -26,7 +26,7 @@ _UNUSED = ("kinds_low", "kinds_high", "draws_error", "draws_low", "draws_high", 
 
 def complete(rows: Sequence[Row], methods: Sequence[str], design: Design = FIRST) -> list[Row]:
     """The rows of methods on the tasks of kinds, with the seeds that all of them have."""
-    tasks = {task for tasks in design["kinds"].values() for task in tasks}
+    tasks = {*tasks_of_kinds(design)}
     chosen = [row for row in rows if not row["tunes"] and row["method"] in methods]
     chosen = [row for row in chosen if row["task"] in tasks]
     tasks &= {*tasks_in(chosen[0]["setting"], design)} if chosen else set()

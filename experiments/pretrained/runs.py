@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from joblib import Parallel, delayed
 from pyarrow import parquet
 
 from experiments.finetuning.metrics import METRICS, trivial
@@ -57,6 +56,10 @@ class Trial:
     tunes: bool
 
 
+Rows = Mapping[Trial, Row]
+"""The rows of trials."""
+
+
 def design_beside(module: str) -> dict[str, Any]:
     """Everything that was fixed before the runs, from ``design.toml`` beside a module's file."""
     return tomllib.loads(Path(module).with_name("design.toml").read_text(encoding="utf-8"))
@@ -64,6 +67,16 @@ def design_beside(module: str) -> dict[str, Any]:
 
 FIRST = design_beside(__file__)
 """The design of the first study."""
+
+
+def tasks_of_kinds(design: Design) -> list[str]:
+    """The tasks of all kinds, in their order."""
+    return [task for tasks in design["kinds"].values() for task in tasks]
+
+
+def score_of(row: Row) -> float:
+    """The score of a run; of one that diverged, the trivial one."""
+    return row["trivial"] if row["metric"] is None else row["metric"]
 
 
 def tasks_in(setting: str, design: Design = FIRST) -> list[str]:
@@ -184,7 +197,6 @@ def continue_runs(
     folder: Path,
     design: Design = FIRST,
     *,
-    jobs: int = 1,
     stops: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
@@ -202,10 +214,10 @@ def continue_runs(
             "run the commit that they are of, or name another folder"
         )
     about = manifest(grid={"versions": design["versions"]}, seed=0, dtype="float32")
-    runs = Parallel(jobs, return_as="generator")(
-        delayed(train)(trial, prepared[trial.task], design) for trial in missing if not stops()
-    )
-    for row in filter(None, runs):
+    for trial in missing:
+        if stops():
+            return
+        row = train(trial, prepared[trial.task], design)
         done[trial_of(row)] = row
         store_rows(list(done.values()), about, folder, TABLE)
         names = ("setting", "task", "method", "rate", "location_rate", "seed", "metric", "loss",
@@ -213,7 +225,7 @@ def continue_runs(
         say(f"{len(done)}: " + ", ".join(f"{row[name]}" for name in names))
 
 
-def complete_groups(done: Mapping[Trial, Row]) -> list[dict[str, Trial]]:
+def complete_groups(done: Rows) -> list[dict[str, Trial]]:
     """The stored runs, by method, of full fine-tuning and of each search, of a task and seed."""
     groups: dict[tuple[str, int], dict[str, Trial]] = {}
     required = {FULL, *FIRST["primary"]}

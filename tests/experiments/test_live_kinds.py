@@ -11,7 +11,7 @@ from scipy import stats
 
 from experiments.live_kinds import phases, power
 from experiments.live_kinds.__main__ import STORED, main
-from experiments.live_kinds.phases import DESIGN, DIAGNOSIS, Rates
+from experiments.live_kinds.phases import DESIGN, Rates
 from experiments.live_kinds.verdicts import judged
 from experiments.pretrained import analysis, runs
 from experiments.pretrained.runs import Trial
@@ -73,24 +73,10 @@ def test_what_tunes_and_what_counts_are_disjoint():
     assert not tasks & {*DESIGN["tuning"]["tasks"]}
     assert {*DESIGN["tasks"]} == tasks | {*DESIGN["tuning"]["tasks"]} == {*DESIGN["digests"]}
     seeds = {*DESIGN["tuning"]["seeds"], *DESIGN["liveness"]["seeds"]}
-    seeds |= {seed for chosen in DIAGNOSIS["factorial"].values() for seed in chosen["seeds"]}
+    seeds |= {trial.seed for trial in runs.stored(STORED / "diagnosis")}
     assert min(seeds) >= max(DESIGN["seeds"].values())
     assert any(DESIGN["tasks"][task]["pairs"] for task in DESIGN["tuning"]["tasks"][2:])
     assert DESIGN["protocol"] == runs.FIRST["protocol"]
-
-
-def test_the_runs_of_the_diagnosis_are_a_factorial():
-    trials = phases.diagnosis()
-    stored = runs.stored(STORED / "diagnosis")
-    assert stored
-    assert {*stored} <= {*trials}
-    assert len({*trials}) == len(trials) == 52
-    assert all(trial.setting == "diagnosis" and trial.tunes for trial in trials)
-    fixed = [trial for trial in trials if trial.location_rate == 1e-12]
-    assert {trial.method for trial in fixed} == {"loca"}
-    assert {(trial.task, trial.head_rate) for trial in fixed} == {
-        *product(DIAGNOSIS["factorial"], DIAGNOSIS["head_rates"])
-    }
 
 
 # --- tuning ----------------------------------------------------------------------------------
@@ -385,8 +371,5 @@ def test_killed_runs_go_on_and_other_code_is_refused(call, tmp_path, design):
     assert runs.code_of(design) != code
 
 
-def test_the_diagnosis_has_a_folder_of_its_own(call, tmp_path):
-    call("--data", str(tmp_path), "--diagnosis", killed=3)
-    assert [*runs.stored(tmp_path / "out" / "diagnosis")] == phases.diagnosis()[:3]
-    assert "diagnosis: scores by seed" in call().output
-    assert not runs.stored(tmp_path / "out")
+def test_the_command_prints_the_scores_of_the_diagnosis():
+    assert "diagnosis: scores by seed" in CliRunner().invoke(main, []).output

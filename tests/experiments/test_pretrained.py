@@ -237,13 +237,13 @@ def test_runs_continue_and_repeat_to_the_bit(texts, tmp_path, monkeypatch):
         for tunes in (False, True)
         for task, method in product(prepared, ("loca-v1", "loca"))
     ]
-    stops = iter([False] * 3 + [True] * 9)
+    stops = iter([False] * 3 + [True])
     runs.continue_runs(trials, prepared, out, stops=stops.__next__)
     first = runs.stored(out)
     assert list(first) == trials[:3]
     store_rows([asdict(trial) for trial in trials], {}, tmp_path / "before", runs.TABLE)
     monkeypatch.setattr(runs, "STORED", tmp_path / "before")
-    monkeypatch.setattr("experiments.pretrained.__main__._TASKS", tmp_path / "tasks")
+    monkeypatch.setattr("experiments.pretrained.__main__.TASKS", tmp_path / "tasks")
 
     def call(*options):
         return CliRunner().invoke(main, ["--data", str(texts), "--out", str(out), *options])
