@@ -25,7 +25,7 @@ from experiments.finetuning.comparisons.design import (
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.printing import print_table
 from experiments.finetuning.run_tables import read_runs
-from experiments.verdicts import Row
+from experiments.tables import Row
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 from loca_theory.sweeps.manifest import manifest

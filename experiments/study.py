@@ -23,7 +23,7 @@ from experiments.finetuning.protocol import Configuration, Finished
 from experiments.finetuning.session import TASKS, Session, configurations, session_command, tasks_of
 from experiments.finetuning.statistics import grouped, summary
 from experiments.finetuning.tasks.prepared import prepare
-from experiments.verdicts import Row
+from experiments.tables import Row
 
 _RANKS = (1, 2, 4, 8)  # budgets that are compared
 

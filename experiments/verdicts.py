@@ -21,7 +21,6 @@ from scipy.stats import t, ttest_1samp
 from loca_theory.claims.rules import Verdict
 from loca_theory.sweeps import generator
 
-Row = dict[str, Any]
 LEVEL = 0.05
 LOSS = "loss"
 """Measures whose names begin so are losses."""

@@ -15,8 +15,9 @@ import pandas as pd
 from experiments.equal_steps import analysis, phases
 from experiments.equal_steps.phases import DESIGN
 from experiments.pretrained import runs
-from experiments.pretrained.commands import DATA, MINUTES, continue_study, out_option, show
+from experiments.pretrained.commands import DATA, MINUTES, continue_study, out_option
 from experiments.pretrained.runs import Rows
+from experiments.tables import show
 from loca_theory.cli.command import Command
 
 STORED = Path(__file__).parents[2] / "figures" / "equal-steps"

@@ -17,7 +17,7 @@ from experiments.finetuning.methods import find_method
 from experiments.finetuning.metrics import METRIC
 from experiments.finetuning.tasks.prepared import Prepared
 from experiments.finetuning.training import EXPERIMENT, PACKAGES
-from experiments.verdicts import Row
+from experiments.tables import Row
 from loca_theory.sweeps.store import Point
 
 # Settings that a run does not depend on, or that its parameters list separately.

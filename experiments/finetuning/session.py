@@ -18,7 +18,7 @@ from experiments.finetuning.protocol import Configuration, Finished, best_rate, 
 from experiments.finetuning.settings import settings, task_names
 from experiments.finetuning.tasks.prepared import Prepared, prepare
 from experiments.finetuning.training import compute, layer_shape
-from experiments.verdicts import Row
+from experiments.tables import Row
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 from loca_theory.errors import InvalidArgumentError

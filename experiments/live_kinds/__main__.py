@@ -19,8 +19,9 @@ from experiments.live_kinds.phases import DESIGN
 from experiments.live_kinds.verdicts import judged
 from experiments.pretrained import runs
 from experiments.pretrained.analysis import compare, gains, without_each_kind
-from experiments.pretrained.commands import DATA, MINUTES, continue_study, out_option, show
+from experiments.pretrained.commands import DATA, MINUTES, continue_study, out_option
 from experiments.pretrained.runs import Rows
+from experiments.tables import show
 from loca_theory.cli.command import Command
 
 STORED = Path(__file__).parents[2] / "figures" / "live-kinds"

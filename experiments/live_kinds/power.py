@@ -15,7 +15,8 @@ import pandas as pd
 from experiments.live_kinds.phases import DESIGN
 from experiments.pretrained.analysis import compare
 from experiments.pretrained.runs import FIRST, Design
-from experiments.verdicts import LEVEL, Row, holm, sign_p_values, student
+from experiments.tables import Row
+from experiments.verdicts import LEVEL, holm, sign_p_values, student
 from loca_theory.sweeps import generator
 
 _DRAWS = 20_000

@@ -8,7 +8,7 @@ import pandas as pd
 
 from experiments.pretrained.analysis import primary, verdict
 from experiments.pretrained.runs import Design
-from experiments.verdicts import Row
+from experiments.tables import Row
 from loca_theory.claims.rules import Verdict
 
 

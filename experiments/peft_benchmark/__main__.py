@@ -13,7 +13,7 @@ import click
 import pandas as pd
 
 from experiments.peft_benchmark import analysis, page, runs
-from experiments.pretrained.commands import show
+from experiments.tables import show
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 

@@ -16,8 +16,9 @@ import torch
 
 from experiments.finetuning.tasks.prepared import Prepared
 from experiments.pretrained import analysis, runs
-from experiments.pretrained.commands import DATA, TASKS, out_option, show
+from experiments.pretrained.commands import DATA, TASKS, out_option
 from experiments.pretrained.runs import FIRST
+from experiments.tables import show
 from loca_theory.cli.command import Command
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.manifest import manifest
@@ -47,14 +48,8 @@ def main(data: Path | None, out: Path, repeated_tasks: tuple[str, ...]) -> None:
         raise SystemExit(_repeat(repeated_tasks, prepared, out))
     trials = sorted(runs.stored(runs.STORED), key=lambda trial: trial.tunes)
     runs.continue_runs(trials, prepared, out, say=click.echo)
-    done, about = runs.stored(out), manifest(grid={}, seed=0, dtype="float32")
-    store_rows(analysis.verdicts(list(done.values())), about, out, "comparisons")
-    if not (out / f"{runs.RETAINED}.parquet").exists():
-        rows_of_groups = [
-            runs.retained(group, prepared[group["full"].task])
-            for group in runs.complete_groups(done)
-        ]
-        store_rows([row for rows in rows_of_groups for row in rows], about, out, runs.RETAINED)
+    verdicts = analysis.verdicts(list(runs.stored(out).values()))
+    store_rows(verdicts, manifest(grid={}, seed=0, dtype="float32"), out, "comparisons")
 
 
 def _repeat(tasks: tuple[str, ...], prepared: Mapping[str, Prepared], out: Path) -> bool:

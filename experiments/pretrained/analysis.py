@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 
 from experiments.pretrained.runs import FIRST, Design, tasks_in, tasks_of_kinds
-from experiments.verdicts import LOSS, Row, holm, points, sign_p_values, student, verdict_by_test
+from experiments.tables import Row
+from experiments.verdicts import LOSS, holm, points, sign_p_values, student, verdict_by_test
 from loca_theory.claims.rules import Verdict
 
 # Columns of the table of verdicts that another design fills.

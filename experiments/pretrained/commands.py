@@ -1,4 +1,4 @@
-"""Options of the commands of the studies, tables on the terminal, and runs up to a time."""
+"""Options of the commands of the studies, and runs up to a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import pandas as pd
 
 from experiments.pretrained import runs
 from experiments.pretrained.runs import Design, Rows, Trial
@@ -45,9 +44,3 @@ def continue_study(
 
     while not is_late() and (trials := next_trials(runs.stored(out))):
         runs.continue_runs(trials, prepared, out, design, say=click.echo, stops=is_late)
-
-
-def show(title: str, table: pd.DataFrame) -> None:
-    """Print a table below its title, unless it is empty."""
-    if len(table):
-        click.echo(f"\n{title}\n{table.to_string(float_format='{:.3f}'.format)}")

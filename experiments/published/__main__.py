@@ -18,9 +18,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from experiments.published.measures import Row, repeats, retained
+from experiments.published.measures import repeats, retained
 from experiments.published.page import printed
 from experiments.published.wheels import STUDIES, Pair, Study, Wheels
+from experiments.tables import Row
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError

@@ -19,7 +19,6 @@ import click
 import pandas as pd
 import torch
 
-from experiments.extracted import Row
 from experiments.published.rounded_pairs import (
     MERGED_RANKS,
     PAIRS,
@@ -31,6 +30,7 @@ from experiments.published.rounded_pairs import (
     stored,
 )
 from experiments.published.wheels import STUDIES, Weights
+from experiments.tables import Row
 from loca_theory.checkpoints import Analysis, Extraction, analyze, extract
 from loca_theory.checkpoints.form.forms import FORMS as ADAPTERS
 from loca_theory.cli.command import Command

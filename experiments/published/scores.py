@@ -21,8 +21,9 @@ import click
 import numpy as np
 import torch
 
-from experiments.extracted import Row, coded_models, in_words, with_adapter
+from experiments.extracted import coded_models, with_adapter
 from experiments.published.wheels import STUDIES, Wheels
+from experiments.tables import Row, in_words
 from loca_theory.checkpoints import extract
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder

@@ -19,10 +19,10 @@ import pandas as pd
 from experiments.finetuning.comparisons.design import Comparison, Design
 from experiments.finetuning.comparisons.differences import differences, draw_of
 from experiments.finetuning.settings import kind_of
+from experiments.tables import Row
 from experiments.verdicts import (
     LEVEL,
     Estimate,
-    Row,
     over_draws,
     over_tasks,
     these_tasks,
