@@ -23,9 +23,8 @@ from experiments.finetuning.comparisons.design import (
     read_design,
 )
 from experiments.finetuning.methods import find_method
-from experiments.finetuning.printing import print_table
 from experiments.finetuning.run_tables import read_runs
-from experiments.tables import Row
+from experiments.tables import Row, print_table
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 from loca_theory.sweeps.manifest import manifest

@@ -19,10 +19,9 @@ from joblib import Parallel, delayed
 from experiments.finetuning.commands import TASKS, session_command
 from experiments.finetuning.comparisons.design import MANY_TASKS, read_design
 from experiments.finetuning.methods import find_method
-from experiments.finetuning.printing import print_summary
 from experiments.finetuning.protocol import Configuration, Finished
 from experiments.finetuning.session import Session, configurations, tasks_of
-from experiments.finetuning.statistics import grouped, summary
+from experiments.finetuning.statistics import grouped, print_summary, summary
 from experiments.finetuning.tasks.prepared import prepare
 from experiments.tables import Row
 

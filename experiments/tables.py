@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,3 +31,20 @@ def show(title: str, table: pd.DataFrame) -> None:
     """Print a table below its title, unless it is empty."""
     if len(table):
         click.echo(f"\n{title}\n{table.to_string(float_format='{:.3f}'.format)}")
+
+
+def print_table(
+    title: str,
+    left: Sequence[str],
+    right: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    note: str = "",
+) -> None:
+    """Print rows below headings of columns to the left and to the right, unless there are none."""
+    table = pd.DataFrame(list(rows), columns=[*left, *right])
+    if len(table):
+        table = table.set_index([*left]) if left else table
+        shown = table.to_string(
+            index=bool(left), na_rep="–", float_format="{:.3g}".format, sparsify=False
+        )
+        click.echo("\n".join(("", title, shown, *([note] if note else []))))

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from experiments.tables import Row
+import pandas as pd
+
+from experiments.tables import Row, print_table
 from experiments.verdicts import holm, student
+
+_PERCENT = ["mean", "low", "high", "difference", "difference_low", "difference_high"]
 
 
 def grouped(rows: Iterable[Row], names: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
@@ -57,3 +61,18 @@ def _difference(differences: Sequence[float]) -> Row:
     if len(differences) < 2:
         return dict.fromkeys(names)
     return dict(zip(names, student(differences), strict=True))
+
+
+def print_summary(
+    lines: Sequence[Mapping[str, Any]], *, title: str, columns: Sequence[str], note: str = ""
+) -> None:
+    """Print means with intervals, and differences from the reference if the lines have them."""
+    table = pd.DataFrame(lines)
+    percent = [name for name in _PERCENT if name in table]
+    table[percent] = 100 * table[percent].astype(float)
+    right = ["trained", *percent, "p_value", "seeds", "diverged"]
+    right = [name for name in right if name in table]
+    rows = table[[*columns, *right]].itertuples(index=False)
+    seeds = "intervals are over seeds: the test set and the pretrained model are always the same"
+    note = f"{note}\n{seeds}" if note else seeds
+    print_table(f"{title}, in percent", columns, right, rows, note)

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from experiments.published.files import WHEELS
 from experiments.published.measures import repeats, retained
 from experiments.published.page import printed
 from experiments.published.wheels import STUDIES, Pair, Study, Wheels
@@ -113,8 +114,7 @@ def measure(name: str, data: Path, *, bits: bool) -> list[Row]:
 
 
 @click.command(cls=Command)
-@click.option("--data", type=Folder(exists=True, file_okay=False), required=True,
-              help="Folder with the wheels.")  # fmt: skip
+@WHEELS
 @click.option("--out", type=Folder(file_okay=False), default="figures/published", show_default=True)
 @click.option("--bits", is_flag=True, help="Compare coders at equal bits instead of adapters.")
 def main(data: Path, out: Path, *, bits: bool) -> None:

@@ -17,6 +17,7 @@ from statistics import median
 import click
 import torch
 
+from experiments.published.files import WHEELS
 from experiments.published.rounded_pairs import (
     MERGED_RANKS,
     PAIRS,
@@ -177,8 +178,7 @@ def merged() -> Iterator[Row]:
 
 
 @click.command(cls=Command)
-@click.option("--data", type=Folder(exists=True, file_okay=False), required=True,
-              help="Folder with the wheels.")  # fmt: skip
+@WHEELS
 @click.option("--out", type=Folder(file_okay=False), default="figures/published", show_default=True)
 def main(data: Path, out: Path) -> None:
     """Measure what rounding leaves of fine-tunes in the wheels in a folder, and of merges.
