@@ -1,4 +1,4 @@
-"""What the design can see: the power of its tests and of equivalence, by simulation.
+"""The power of the tests of the design, and of equivalence, by simulation.
 
 The differences of the kinds of both primary comparisons are normal, with one mean and standard
 deviation; both have the same reference, so their correlation is taken to be 1/2.
@@ -6,26 +6,18 @@ deviation; both have the same reference, so their correlation is taken to be 1/2
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
 import pandas as pd
 
 from experiments.live_kinds.phases import DESIGN
-from experiments.pretrained.analysis import compare
-from experiments.pretrained.runs import FIRST, Design
-from experiments.tables import Row
+from experiments.pretrained.runs import Design
 from experiments.verdicts import LEVEL, holm, sign_p_values, student
 from loca_theory.sweeps import generator
 
 _DRAWS = 20_000
-
-
-def observed_spread(rows: Sequence[Row], kinds: Mapping[str, Sequence[str]]) -> float:
-    """Standard deviation over kinds in the first study, in points, the larger of two."""
-    table = compare(rows, FIRST["primary"], design={**FIRST, "kinds": kinds})[list(kinds)]
-    return float(table.astype(float).std(axis=1, ddof=1).max())
 
 
 def powers(gaps: Sequence[float], spread: float, design: Design = DESIGN) -> dict[str, float]:
