@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -114,22 +114,15 @@ class Session:
                 runs.append((case, run))
         # Points repeat: every sweep of a sensitivity study contains the run with default settings.
         distinct = list({run.key(): run for _, run in runs}.values())
-        results = self.compute(distinct, compute, title, in_words=_in_words)
-        of_key = {run.key(): result for run, result in zip(distinct, results, strict=True)}
+        results = zip(distinct, self._compute(distinct, title), strict=True)
+        of_key = {run.key(): result for run, result in results}
         return [
             Finished(case, run, seed, result)
             for case, run in runs
             for seed, result in zip(run.parameters["seeds"], of_key[run.key()]["runs"], strict=True)
         ]
 
-    def compute(
-        self,
-        points: Sequence[Point],
-        work: Callable[..., dict[str, Any]],
-        title: str,
-        *,
-        in_words: Callable[[Point, Mapping[str, Any]], str] | None = None,
-    ) -> list[dict[str, Any]]:
+    def _compute(self, points: Sequence[Point], title: str) -> list[dict[str, Any]]:
         """Compute every point whose result is not stored in the session's folder."""
         store = ResultStore(self.out / "runs")
         self.say(title)
@@ -137,8 +130,8 @@ class Session:
             jobs = 1 if self.resolved_device.startswith("cuda") else self.jobs
             results = Runner(store, jobs, bar).run(
                 points,
-                partial(work, folder=self.out / "tasks"),
-                (lambda *words: bar.title(in_words(*words))) if bar and in_words else None,
+                partial(compute, folder=self.out / "tasks"),
+                (lambda *words: bar.title(_in_words(*words))) if bar else None,
             )
         for line in store.rejected:
             self.say(f"note: {line}")
