@@ -59,13 +59,8 @@ Rows = Mapping[Trial, Row]
 """The rows of trials."""
 
 
-def design_beside(module: str) -> dict[str, Any]:
-    """Everything that was fixed before the runs, from ``design.toml`` beside a module's file."""
-    return tomllib.loads(Path(module).with_name("design.toml").read_text(encoding="utf-8"))
-
-
-FIRST = design_beside(__file__)
-"""The design of the first study."""
+FIRST: dict[str, Any] = tomllib.loads(Path(__file__).with_name("design.toml").read_text("utf-8"))
+"""The design of the first study: everything that was fixed before its runs."""
 
 
 def tasks_of_kinds(design: Design) -> list[str]:
