@@ -15,7 +15,8 @@ import click
 from pyarrow import parquet
 
 from experiments.finetuning.adaptation import peft
-from experiments.finetuning.session import Session, session_command
+from experiments.finetuning.commands import session_command
+from experiments.finetuning.session import Session
 
 # The paper's names of the forms.
 _PRINTED = {"LoRA": "LoRA", "FourierFT": "FourierFT", "LoCA materialised": "LoCA-2"}

@@ -13,12 +13,8 @@ from pathlib import Path
 import click
 import pandas as pd
 
-from experiments.finetuning.methods import find_method
-from experiments.finetuning.printing import print_table
-from experiments.finetuning.run_tables import read_runs
-from experiments.finetuning.statistics import Row
-from experiments.finetuning.verdicts.decisions import DECIDED, Progress, progress
-from experiments.finetuning.verdicts.design import (
+from experiments.finetuning.comparisons.decisions import DECIDED, Progress, progress
+from experiments.finetuning.comparisons.design import (
     DESIGNS,
     Arm,
     Comparison,
@@ -26,6 +22,9 @@ from experiments.finetuning.verdicts.design import (
     read_alternatives,
     read_design,
 )
+from experiments.finetuning.methods import find_method
+from experiments.finetuning.run_tables import read_runs
+from experiments.tables import Row, print_table
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 from loca_theory.sweeps.manifest import manifest

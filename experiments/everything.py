@@ -11,8 +11,9 @@ import time
 from importlib import import_module
 
 from experiments.design import store_verdicts
+from experiments.finetuning.commands import session_command
 from experiments.finetuning.run_tables import read_runs
-from experiments.finetuning.session import Session, session_command
+from experiments.finetuning.session import Session
 
 # The order matters: later experiments use runs of earlier ones.
 MAIN = ("study comparison",)

@@ -23,6 +23,7 @@ import torch
 from scipy import stats
 
 from experiments.minilm import Pair
+from experiments.tables import Row, in_words
 from loca_theory.checkpoints import Extraction, extract
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
@@ -30,8 +31,6 @@ from loca_theory.expressivity.coders.coder import Transform
 from loca_theory.expressivity.coders.registry import CODERS
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.tables import store_rows
-
-Row = dict[str, Any]
 
 RANKS = (1, 4, 16)
 _LARGE = 64
@@ -69,14 +68,6 @@ def main(folder: Path, count: int | None, out: Path | None, *, bits: bool) -> No
         click.echo(in_words(rows[-1]))
         if out:  # as they come, because a model takes its time
             store_rows(rows, about, out, "coded" if bits else "extracted")
-
-
-def in_words(row: Row) -> str:
-    """A row as one line."""
-    return ", ".join(
-        f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
-        for key, value in row.items()
-    )
 
 
 def _models(folder: Path, loaded: Callable[[str], Any], *, bits: bool) -> Iterator[tuple[Row, Any]]:

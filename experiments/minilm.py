@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,24 @@ def encoded(tokenizer: Any, examples: Sequence[Example]) -> dict[str, torch.Tens
     )
     inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
     return {**inputs, "labels": torch.tensor(labels)}
+
+
+def training_losses(
+    model: Any,
+    optimizer: torch.optim.Optimizer,
+    tokenizer: Any,
+    examples: Sequence[Example],
+    batch: int,
+    choice: random.Random,
+) -> Iterator[float]:
+    """Train on random batches for as long as losses are asked for."""
+    model.train()
+    while True:
+        loss = model(**encoded(tokenizer, choice.sample(examples, batch))).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
 
 
 def answers(model: torch.nn.Module, tokenizer: Any, test: Sequence[Example]) -> torch.Tensor:
@@ -102,14 +120,10 @@ def main(out: Path, steps: int, seed: int) -> None:
         encoder: Any = AutoModel.from_pretrained(model_folder())
         model = MeanPooledClassifier(encoder, encoder.config.hidden_size, len(PACKAGES))
         optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
-        model.train()
-        for step in range(1, steps + 1):
-            loss = model(**encoded(tokenizer, choice.sample(train, BATCH))).loss
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+        losses = training_losses(model, optimizer, tokenizer, train, BATCH, choice)
+        for step, loss in zip(range(1, steps + 1), losses, strict=False):
             if step % 50 == 0 or step == steps:
-                click.echo(f"step {step}: loss {loss.item():.3f}")
+                click.echo(f"step {step}: loss {loss:.3f}")
         labels = torch.tensor([label for _, label in test])
         accuracy = float((answers(model, tokenizer, test) == labels).double().mean())
     click.echo(f"accuracy on unseen files: {accuracy:.3f}")

@@ -16,13 +16,14 @@ from typing import Any
 import click
 from joblib import Parallel, delayed
 
+from experiments.finetuning.commands import TASKS, session_command
+from experiments.finetuning.comparisons.design import MANY_TASKS, read_design
 from experiments.finetuning.methods import find_method
-from experiments.finetuning.printing import print_summary
 from experiments.finetuning.protocol import Configuration, Finished
-from experiments.finetuning.session import TASKS, Session, configurations, session_command, tasks_of
-from experiments.finetuning.statistics import Row, grouped, summary
+from experiments.finetuning.session import Session, configurations, tasks_of
+from experiments.finetuning.statistics import grouped, print_summary, summary
 from experiments.finetuning.tasks.prepared import prepare
-from experiments.finetuning.verdicts.design import MANY_TASKS, read_design
+from experiments.tables import Row
 
 _RANKS = (1, 2, 4, 8)  # budgets that are compared
 
@@ -33,7 +34,7 @@ class Study:
 
     name: str
     methods: Sequence[str]  # at the budget of the task
-    more: Sequence[str] = ()  # methods that are added with ``--full``
+    added_by_full: Sequence[str] = ()  # methods that ``--full`` adds
     at_every_budget: Sequence[str] = ()
     reference: str = ""  # the method that the others are compared with
     note: str = ""  # below the printed table
@@ -71,20 +72,14 @@ def run(session: Session, study: Study, task: str) -> list[Finished]:
 @click.option(
     "--r", type=click.IntRange(min=1), help="Budget as LoRA's rank.  [default: the task's]"
 )
-def main(
-    session: Session,
-    name: str,
-    task: str | None = None,
-    methods: str | None = None,
-    r: int | None = None,
-) -> None:
+def main(session: Session, name: str, **options: Any) -> None:
     """Run a study of fine-tuning.
 
     NAME is comparison, ablation, budgets, sensitivity, training_process, patterns or many_tasks.
 
     Example: python -m experiments.study comparison --task digits --methods lora,loca,fourierft
     """
-    run_in(session, name, task, methods, r)
+    run_in(session, name, **options)
 
 
 def run_in(
@@ -104,7 +99,7 @@ def run_in(
     if task and name == "many_tasks":
         raise click.UsageError(f"{name} has tasks of its own; leave out --task")
     if named_methods or session.full:
-        study = replace(study, methods=named_methods or (*study.methods, *study.more))
+        study = replace(study, methods=named_methods or (*study.methods, *study.added_by_full))
     tasks = tasks_of(session, task or study.task)
     for group in [[name] for name in tasks] if study.each_task_alone else [tasks]:
         is_named = study.each_task_alone or (task and task != study.task)

@@ -7,8 +7,6 @@ stopped at any time.
 
 from __future__ import annotations
 
-import math
-import time
 from pathlib import Path
 
 import click
@@ -17,27 +15,18 @@ import pandas as pd
 from experiments.equal_steps import analysis, phases
 from experiments.equal_steps.phases import DESIGN
 from experiments.pretrained import runs
-from experiments.pretrained.__main__ import show
+from experiments.pretrained.commands import DATA, MINUTES, continue_study, out_option
+from experiments.pretrained.runs import Rows
+from experiments.tables import show
 from loca_theory.cli.command import Command
-from loca_theory.cli.options import Folder
 
 STORED = Path(__file__).parents[2] / "figures" / "equal-steps"
-_TASKS = Path("loca-results") / "experiments" / "tasks"
 
 
 @click.command(cls=Command)
-@click.option(
-    "--data",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder of the published texts; without it nothing is run.",
-)
-@click.option(
-    "--out",
-    type=Folder(),
-    default=STORED,
-    help="Folder of the table of runs.  [default: that of the checkout]",
-)
-@click.option("--minutes", default=math.inf, help="Start no run after so many minutes.")
+@DATA
+@out_option(STORED)
+@MINUTES
 def main(data: Path | None, out: Path, minutes: float) -> None:
     """Continue the runs of the study, one at a time, or print its result.
 
@@ -45,18 +34,11 @@ def main(data: Path | None, out: Path, minutes: float) -> None:
     """
     if data is None:
         _print(runs.stored(out))
-        return
-    start = time.monotonic()
-    prepared = runs.prepare_all(data, _TASKS, DESIGN)
-
-    def is_late() -> bool:
-        return time.monotonic() - start > 60 * minutes
-
-    while not is_late() and (trials := phases.next_trials(runs.stored(out))):
-        runs.continue_runs(trials, prepared, out, DESIGN, say=click.echo, stops=is_late)
+    else:
+        continue_study(phases.next_trials, data, out, DESIGN, minutes)
 
 
-def _print(rows: phases.Rows) -> None:
+def _print(rows: Rows) -> None:
     """Print the design, and what the rows say so far."""
     click.echo(DESIGN["analysis"])
     hours = sum(row["seconds"] for row in rows.values()) / 3600

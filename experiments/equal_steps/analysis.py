@@ -12,10 +12,11 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from experiments.equal_steps.phases import DESIGN, ONE_RATE, ONE_STEP, TUNED, trial_of
-from experiments.live_kinds.phases import Rates, Rows
-from experiments.pretrained.runs import Design
-from loca_theory.sweeps import generator
+from experiments.equal_steps.phases import DESIGN, ONE_RATE, ONE_STEP, TUNED
+from experiments.live_kinds.phases import Rates, trial_at
+from experiments.pretrained.runs import Design, Rows, score_of, tasks_of_kinds
+from experiments.verdicts import bootstrap
+from loca_theory.claims.rules import Verdict
 
 Scores = Mapping[str, np.ndarray]
 """Scores in points by rule: tasks × seeds × methods, in the order of the rule's methods."""
@@ -25,18 +26,15 @@ def scores(
     rows: Rows, by_rule: Mapping[str, Mapping[str, Rates]], design: Design = DESIGN
 ) -> dict[str, np.ndarray]:
     """The scores of the runs that count; of a run that diverged, the trivial one."""
-    tasks = [task for tasks in design["kinds"].values() for task in tasks]
-
-    def score(task: str, method: str, chosen: Rates, seed: int) -> float:
-        row = rows[trial_of(task, method, chosen, seed)]
-        return 100 * (row["trivial"] if row["metric"] is None else row["metric"])
-
-    found = {}
+    tasks, seeds = tasks_of_kinds(design), range(design["seeds"])
+    measured = {}
     for rule, rates in by_rule.items():
-        every = product(tasks, range(design["seeds"]), rates.items())
-        values = [score(task, method, chosen, seed) for task, seed, (method, chosen) in every]
-        found[rule] = np.reshape(values, (len(tasks), design["seeds"], len(rates)))
-    return found
+        values = [
+            100 * score_of(rows[trial_at(chosen, "counted", task, method, seed)])
+            for task, seed, (method, chosen) in product(tasks, seeds, rates.items())
+        ]
+        measured[rule] = np.reshape(values, (len(tasks), len(seeds), len(rates)))
+    return measured
 
 
 def spread(values: np.ndarray) -> float:
@@ -66,17 +64,17 @@ def result(measured: Scores, design: Design = DESIGN) -> pd.DataFrame:
         "spread when tuned / at one rate": ratio(TUNED),
         "points of tuning beyond one step": points,
     }
-    found = {}
+    lines = {}
     for title, statistic in statistics.items():
         low, high = interval(measured, statistic, design["draws"])
         if statistic is not points:
             shows = "less" if high < 1 else "more" if low > 1 else "not shown"
         elif -margin < low and high < margin:
-            shows = "equivalent within a margin"
+            shows = Verdict.EQUIVALENT.value
         else:
             shows = "tuning gains" if low > 0 else "not shown"
-        found[title] = {"value": statistic(measured), "low": low, "high": high, "shows": shows}
-    return pd.DataFrame(found).T
+        lines[title] = {"value": statistic(measured), "low": low, "high": high, "shows": shows}
+    return pd.DataFrame(lines).T
 
 
 def interval(
@@ -86,22 +84,21 @@ def interval(
 
     A drawn task has the same seeds for all rules and methods.
     """
-    rng = generator(0, "equal-steps.bootstrap")
     tasks, seeds, _ = next(iter(measured.values())).shape
-    values = []
-    for _ in range(draws):
+
+    def drawn(rng: np.random.Generator) -> float:
         task = rng.integers(tasks, size=(tasks, 1))
         seed = rng.integers(seeds, size=(tasks, seeds))
-        values.append(statistic({rule: each[task, seed] for rule, each in measured.items()}))
-    low, high = np.quantile(values, (0.025, 0.975))
-    return float(low), float(high)
+        return statistic({rule: scores[task, seed] for rule, scores in measured.items()})
+
+    return bootstrap(drawn, draws, "equal-steps.bootstrap")
 
 
 def means(
     measured: Scores, by_rule: Mapping[str, Mapping[str, Rates]], design: Design = DESIGN
 ) -> pd.DataFrame:
     """Mean scores by rule, method and task, and the rates."""
-    tasks = [task for tasks in design["kinds"].values() for task in tasks]
+    tasks = tasks_of_kinds(design)
     lines = {
         (rule, method): {"rate": chosen.adapter, **dict(zip(tasks, of_task, strict=True))}
         for rule, values in measured.items()
@@ -114,11 +111,8 @@ def means(
 
 def without_each_task(measured: Scores, design: Design = DESIGN) -> pd.Series:
     """The primary ratio without each task."""
-    tasks = [task for tasks in design["kinds"].values() for task in tasks]
-    count = len(design["defaults"])
-    others = {task: [i for i in range(len(tasks)) if tasks[i] != task] for task in tasks}
-    ratios = {
-        task: spread(measured[ONE_STEP][kept][..., :count]) / spread(measured[ONE_RATE][kept])
-        for task, kept in others.items()
-    }
+    count, ratios = len(design["defaults"]), {}
+    for i, task in enumerate(tasks_of_kinds(design)):
+        one_step, one_rate = (np.delete(measured[rule], i, axis=0) for rule in (ONE_STEP, ONE_RATE))
+        ratios[task] = spread(one_step[..., :count]) / spread(one_rate)
     return pd.Series(ratios)

@@ -10,8 +10,8 @@ from typing import Any
 from experiments.finetuning.adaptation import default_config
 from experiments.finetuning.methods import find_method
 from experiments.live_kinds import phases
-from experiments.live_kinds.phases import Rates, Rows, read_design
-from experiments.pretrained.runs import Design, Trial
+from experiments.live_kinds.phases import Rates, read_design
+from experiments.pretrained.runs import Design, Rows, Trial, tasks_of_kinds
 from loca_theory.adapters import LoCAConfig, equivalent_lr
 
 ONE_RATE, ONE_STEP, TUNED = RULES = ("one rate", "one step", "tuned")
@@ -37,10 +37,10 @@ def methods(design: Design = DESIGN) -> list[str]:
 
 def next_trials(rows: Rows, design: Design = DESIGN) -> list[Trial]:
     """The runs that are missing in the first phase that is not complete."""
-    asked, won = tuning(rows, design)
+    needed, won = tuning(rows, design)
     if won is not None:
-        asked = counted(rates(won, design), design)
-    return [trial for trial in asked if trial not in rows]
+        needed = counted(rates(won, design), design)
+    return [trial for trial in needed if trial not in rows]
 
 
 def tuning(rows: Rows, design: Design = DESIGN) -> tuple[list[Trial], dict[str, Rates] | None]:
@@ -48,18 +48,18 @@ def tuning(rows: Rows, design: Design = DESIGN) -> tuple[list[Trial], dict[str, 
 
     The rate of the head is tuned with LoRA, and is that of all methods.
     """
-    reference, *others = methods(design)
-    asked, best = phases.halving(reference, rows, design)
+    reference, *compared = methods(design)
+    needed, best = phases.halving(reference, rows, design)
     if best is None:
-        return asked, None
+        return needed, None
     won: dict[str, Rates] = {reference: best}
     design = {**design, "tuning": {**design["tuning"], "head_rates": [best.head]}}
-    for method in others:
+    for method in compared:
         trials, best = phases.halving(method, rows, design)
-        asked += trials
+        needed += trials
         if best is not None:
             won[method] = best
-    return asked, won if len(won) == len(others) + 1 else None
+    return needed, won if len(won) == len(compared) + 1 else None
 
 
 def rates(won: dict[str, Rates], design: Design = DESIGN) -> dict[str, dict[str, Rates]]:
@@ -95,16 +95,9 @@ def equivalent(method: str, rate: float, design: Design = DESIGN) -> float:
 
 def counted(by_rule: dict[str, dict[str, Rates]], design: Design = DESIGN) -> list[Trial]:
     """The runs that count, in the order of their seeds; rules that agree on a rate share them."""
-    tasks = [task for tasks in design["kinds"].values() for task in tasks]
     pairs = dict.fromkeys(pair for chosen in by_rule.values() for pair in chosen.items())
+    cases = product(range(design["seeds"]), tasks_of_kinds(design), pairs)
     return [
-        trial_of(task, method, chosen, seed)
-        for seed, task, (method, chosen) in product(range(design["seeds"]), tasks, pairs)
+        phases.trial_at(chosen, "counted", task, method, seed)
+        for seed, task, (method, chosen) in cases
     ]
-
-
-def trial_of(task: str, method: str, chosen: Rates, seed: int) -> Trial:
-    """The run that counts of a method on a task, at its rates and with a seed."""
-    return Trial(
-        "counted", task, method, chosen.adapter, chosen.location, chosen.head, seed, tunes=False
-    )

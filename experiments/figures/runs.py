@@ -16,7 +16,7 @@ from experiments.figures.comparisons import (
     largest_design,
     title_in_words,
 )
-from experiments.finetuning.statistics import interval
+from experiments.verdicts import student
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting.canvas import (
     BLACK,
@@ -136,8 +136,8 @@ def _draw_setting(axis: Axes, lines: pd.DataFrame) -> None:
         style = _style(lines["method"].iloc[0])
         for _, line in tasks:
             axis.plot(line["value"], line["relative"], **style, linewidth=0.6, alpha=0.4)
-        bars = [interval(list(values)) for _, values in lines.groupby("value")["relative"]]
-        halves = [high - mean for mean, _, high in bars]
+        bars = [student(list(values)) for _, values in lines.groupby("value")["relative"]]
+        halves = [bar.high - bar.mean for bar in bars]
     else:
         halves = list(_PERCENT * (lines["high"] - lines["mean"]))
     means = lines.groupby("value")["relative"].mean()

@@ -15,9 +15,9 @@ from typing import Any
 
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.metrics import METRIC
-from experiments.finetuning.statistics import Row
 from experiments.finetuning.tasks.prepared import Prepared
 from experiments.finetuning.training import EXPERIMENT, PACKAGES
+from experiments.tables import Row
 from loca_theory.sweeps.store import Point
 
 # Settings that a run does not depend on, or that its parameters list separately.

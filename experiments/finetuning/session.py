@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,9 @@ from experiments.finetuning.methods import Budget, check, find_method
 from experiments.finetuning.metrics import METRIC
 from experiments.finetuning.protocol import Configuration, Finished, best_rate, loca_of, point
 from experiments.finetuning.settings import settings, task_names
-from experiments.finetuning.statistics import Row
 from experiments.finetuning.tasks.prepared import Prepared, prepare
 from experiments.finetuning.training import compute, layer_shape
-from loca_theory.cli.command import Command
-from loca_theory.cli.options import Folder
+from experiments.tables import Row
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting.canvas import save_figure
 from loca_theory.plotting.catalogue import find_figure
@@ -116,22 +114,15 @@ class Session:
                 runs.append((case, run))
         # Points repeat: every sweep of a sensitivity study contains the run with default settings.
         distinct = list({run.key(): run for _, run in runs}.values())
-        results = self.compute(distinct, compute, title, in_words=_in_words)
-        of_key = {run.key(): result for run, result in zip(distinct, results, strict=True)}
+        results = zip(distinct, self._compute(distinct, title), strict=True)
+        of_key = {run.key(): result for run, result in results}
         return [
             Finished(case, run, seed, result)
             for case, run in runs
             for seed, result in zip(run.parameters["seeds"], of_key[run.key()]["runs"], strict=True)
         ]
 
-    def compute(
-        self,
-        points: Sequence[Point],
-        work: Callable[..., dict[str, Any]],
-        title: str,
-        *,
-        in_words: Callable[[Point, Mapping[str, Any]], str] | None = None,
-    ) -> list[dict[str, Any]]:
+    def _compute(self, points: Sequence[Point], title: str) -> list[dict[str, Any]]:
         """Compute every point whose result is not stored in the session's folder."""
         store = ResultStore(self.out / "runs")
         self.say(title)
@@ -139,8 +130,8 @@ class Session:
             jobs = 1 if self.resolved_device.startswith("cuda") else self.jobs
             results = Runner(store, jobs, bar).run(
                 points,
-                partial(work, folder=self.out / "tasks"),
-                (lambda *words: bar.title(in_words(*words))) if bar and in_words else None,
+                partial(compute, folder=self.out / "tasks"),
+                (lambda *words: bar.title(_in_words(*words))) if bar else None,
             )
         for line in store.rejected:
             self.say(f"note: {line}")
@@ -187,44 +178,6 @@ def _in_words(run: Point, result: Mapping[str, Any]) -> str:
     good = [value for value in scores if value is not None]
     mean = f"{METRIC} {sum(good) / len(good):.3f}" if good else "diverged"
     return f"{p['task']}, {p['method']}: {mean}"
-
-
-TASKS = f"{', '.join(task_names())}.  [default: all but text]"
-
-_OPTIONS = (
-    click.Option(["--out"], type=Folder(), default=Path("loca-results") / "experiments",
-                 show_default=True,
-                 help="Folder of runs, tables and figures; stored runs are not repeated."),
-    click.Option(["--quick"], is_flag=True, help="Tiny run, to check that it works."),
-    click.Option(["--full"], is_flag=True, help="Everything; takes hours, can be resumed."),
-    click.Option(["--seeds"], type=click.IntRange(min=2),
-                 help="Number of seeds.  [default: that of the design]"),
-    click.Option(["-j", "--jobs"], type=int, default=-1, show_default=True,
-                 help="Worker processes, -1 for one per core."),
-    click.Option(["--device"], metavar="auto|cpu|cuda[:N]", default="auto", show_default=True,
-                 help="Device to train on."),
-    click.Option(["-q", "--quiet"], is_flag=True, help="Print neither progress nor notes."),
-)  # fmt: skip
-
-
-def session_command(function: Callable[..., None]) -> click.Command:
-    """Make a command with the common options, which receives a :class:`Session`."""
-
-    @wraps(function)
-    def with_session(**arguments: Any) -> None:
-        common = {str(option.name): arguments.pop(str(option.name)) for option in _OPTIONS}
-        if common["quick"] and common["full"]:
-            raise click.UsageError("--quick and --full exclude each other; give only one of them")
-        if common["jobs"] == 0 or common["jobs"] < -1:
-            raise click.UsageError(
-                "--jobs must be a positive number, or -1 for one per core, not "
-                + str(common["jobs"])
-            )
-        function(Session(**common), **arguments)
-
-    command = click.command(cls=Command)(with_session)
-    command.params = [*_OPTIONS, *command.params]
-    return command
 
 
 def tasks_of(session: Session, task: str | None) -> list[str]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from scipy.stats import ttest_1samp
+import pandas as pd
 
-Row = dict[str, Any]
-LEVEL = 0.95
+from experiments.tables import Row, print_table
+from experiments.verdicts import holm, student
+
+_PERCENT = ["mean", "low", "high", "difference", "difference_low", "difference_high"]
 
 
 def grouped(rows: Iterable[Row], names: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
@@ -19,38 +19,6 @@ def grouped(rows: Iterable[Row], names: Sequence[str]) -> dict[tuple[Any, ...], 
     for row in rows:
         groups.setdefault(tuple(row[name] for name in names), []).append(row)
     return groups
-
-
-def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    r"""Mean and Student's interval, :math:`\bar x \pm t_{n-1, 0.975}\, s / \sqrt n`."""
-    mean = float(np.mean(values))
-    if len(values) < 2:
-        return mean, -math.inf, math.inf
-    if np.ptp(values) == 0:
-        return mean, mean, mean
-    ends = ttest_1samp(values, 0.0).confidence_interval(LEVEL)
-    return mean, float(ends.low), float(ends.high)
-
-
-def paired_p_value(differences: Sequence[float]) -> float:
-    """Two-sided p-value of Student's test that the mean difference is 0; 1 for a single pair."""
-    if len(differences) < 2 or not np.any(differences):
-        return 1.0
-    if np.ptp(differences) == 0:
-        return 0.0
-    return float(ttest_1samp(differences, 0.0).pvalue)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm-adjusted p-values, which control the family-wise error rate.
-
-    Source: Holm, Scandinavian Journal of Statistics 6, 1979.
-    """
-    order = np.argsort(p_values, kind="stable")
-    steps = np.arange(len(order), 0, -1) * np.asarray(p_values, dtype=float)[order]
-    adjusted = np.empty(len(order))
-    adjusted[order] = np.maximum.accumulate(steps).clip(max=1.0)
-    return adjusted.tolist()
 
 
 def summary(
@@ -66,7 +34,7 @@ def summary(
     lines: list[Row] = []
     for key, members in groups.items():
         good = _metrics(members)
-        mean, low, high = interval(list(good.values())) if good else (None, None, None)
+        mean, low, high = student(list(good.values()))[:3] if good else (None, None, None)
         line: Row = dict(zip(by, key, strict=True))
         line |= {name: members[0][name] for name in ("title", "measure", "trained", "stored")}
         line |= {"mean": mean, "low": low, "high": high}
@@ -77,7 +45,7 @@ def summary(
             line |= _difference([good[seed] - other[seed] for seed in good if seed in other])
         lines.append(line)
     tested = [line for line in lines if line.get("p_value") is not None]
-    adjusted = holm([line["p_value"] for line in tested])
+    adjusted = holm([line["p_value"] for line in tested]).tolist()
     for line, p_value in zip(tested, adjusted, strict=True):
         line["p_value"] = p_value
     return lines
@@ -92,5 +60,19 @@ def _difference(differences: Sequence[float]) -> Row:
     names = ("difference", "difference_low", "difference_high", "p_value")
     if len(differences) < 2:
         return dict.fromkeys(names)
-    values = (*interval(differences), paired_p_value(differences))
-    return dict(zip(names, values, strict=True))
+    return dict(zip(names, student(differences), strict=True))
+
+
+def print_summary(
+    lines: Sequence[Mapping[str, Any]], *, title: str, columns: Sequence[str], note: str = ""
+) -> None:
+    """Print means with intervals, and differences from the reference if the lines have them."""
+    table = pd.DataFrame(lines)
+    percent = [name for name in _PERCENT if name in table]
+    table[percent] = 100 * table[percent].astype(float)
+    right = ["trained", *percent, "p_value", "seeds", "diverged"]
+    right = [name for name in right if name in table]
+    rows = table[[*columns, *right]].itertuples(index=False)
+    seeds = "intervals are over seeds: the test set and the pretrained model are always the same"
+    note = f"{note}\n{seeds}" if note else seeds
+    print_table(f"{title}, in percent", columns, right, rows, note)

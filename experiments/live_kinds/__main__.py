@@ -2,13 +2,12 @@
 
 ``python -m experiments.live_kinds`` prints the design, its power, and what the stored runs say.
 With the folder of the published texts, whose sources are in the designs, it continues the runs,
-phase by phase; it can be stopped at any time.
+phase by phase; it can be stopped at any time. Commit 7c565700 is the last that could run the
+diagnosis, ``diagnosis.toml``, whose rows are stored.
 """
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,33 +15,23 @@ import click
 import pandas as pd
 
 from experiments.live_kinds import phases, power
-from experiments.live_kinds.phases import DESIGN, DIAGNOSIS, Rows
+from experiments.live_kinds.phases import DESIGN
 from experiments.live_kinds.verdicts import judged
 from experiments.pretrained import runs
-from experiments.pretrained.__main__ import show
 from experiments.pretrained.analysis import compare, gains, without_each_kind
+from experiments.pretrained.commands import DATA, MINUTES, continue_study, out_option
+from experiments.pretrained.runs import Rows
+from experiments.tables import show
 from loca_theory.cli.command import Command
-from loca_theory.cli.options import Folder
 
 STORED = Path(__file__).parents[2] / "figures" / "live-kinds"
-_TASKS = Path("loca-results") / "experiments" / "tasks"
 
 
 @click.command(cls=Command)
-@click.option(
-    "--data",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder of the published texts; without it nothing is run.",
-)
-@click.option(
-    "--out",
-    type=Folder(),
-    default=STORED,
-    help="Folder of the table of runs.  [default: that of the checkout]",
-)
-@click.option("--minutes", default=math.inf, help="Start no run after so many minutes.")
-@click.option("--diagnosis", is_flag=True, help="The runs that came before the design instead.")
-def main(data: Path | None, out: Path, minutes: float, diagnosis: bool) -> None:
+@DATA
+@out_option(STORED)
+@MINUTES
+def main(data: Path | None, out: Path, minutes: float) -> None:
     """Continue the runs of the study, one at a time, or print its result.
 
     Example: python -m experiments.live_kinds --data texts --out rows --minutes 60
@@ -50,22 +39,8 @@ def main(data: Path | None, out: Path, minutes: float, diagnosis: bool) -> None:
     if data is None:
         _print_diagnosis(out / "diagnosis")
         _print(runs.stored(out))
-        return
-    start = time.monotonic()
-    design = DIAGNOSIS if diagnosis else DESIGN
-    folder = out / "diagnosis" if diagnosis else out
-    prepared = runs.prepare_all(data, _TASKS, design)
-
-    def is_late() -> bool:
-        return time.monotonic() - start > 60 * minutes
-
-    def missing() -> list[runs.Trial]:
-        done = runs.stored(folder)
-        every = phases.diagnosis() if diagnosis else phases.next_trials(done)
-        return [trial for trial in every if trial not in done]
-
-    while not is_late() and (trials := missing()):
-        runs.continue_runs(trials, prepared, folder, design, say=click.echo, stops=is_late)
+    else:
+        continue_study(phases.next_trials, data, out, DESIGN, minutes)
 
 
 def _print_diagnosis(folder: Path) -> None:
@@ -82,10 +57,13 @@ def _print(rows: Rows) -> None:
     show("power", power.table())
     hours = sum(row["seconds"] for row in rows.values()) / 3600
     click.echo(f"\n{len(rows)} runs, {hours:.2f} CPU hours")
-    found = {method: phases.halving(method, rows)[1] for method in DESIGN["rates"]}
-    won = {method: rates._asdict() for method, rates in found.items() if rates}
+    won = {
+        method: rates._asdict()
+        for method in DESIGN["rates"]
+        if (rates := phases.halving(method, rows)[1])
+    }
     show("rates that won", pd.DataFrame(won).T)
-    if len(won) < len(found) or any(trial not in rows for trial in phases.liveness(rows)):
+    if len(won) < len(DESIGN["rates"]) or any(trial not in rows for trial in phases.liveness(rows)):
         return
     gap, live = phases.gaps(rows), phases.live_kinds(rows)
     show("points from the probe to full fine-tuning", pd.Series(gap).to_frame("gap"))

@@ -6,25 +6,21 @@ Each phase follows from the rows of the phases before, by the rules of the desig
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 
-from experiments.finetuning.statistics import Row
 from experiments.pretrained.analysis import by_kind
-from experiments.pretrained.runs import FIRST, FULL, Design, Trial
-
-Rows = Mapping[Trial, Row]
+from experiments.pretrained.runs import FIRST, FULL, Design, Rows, Trial, score_of, tasks_of_kinds
 
 
 def read_design(path: Path, first: Design = FIRST) -> Design:
     """A design; what it lacks is as in the design of an earlier study."""
     design = tomllib.loads(path.read_text(encoding="utf-8"))
-    names = {task for tasks in design.get("kinds", {}).values() for task in tasks}
-    names |= {*design.get("tuning", {}).get("tasks", ()), *design.get("factorial", ())}
+    names = {*tasks_of_kinds(design), *design["tuning"].get("tasks", ())}
     tasks = {
         task: {**first["tasks"].get(task, {}), **design.get("tasks", {}).get(task, {})}
         for task in sorted(names)
@@ -34,7 +30,6 @@ def read_design(path: Path, first: Design = FIRST) -> Design:
 
 
 DESIGN = read_design(Path(__file__).with_name("design.toml"))
-DIAGNOSIS = read_design(Path(__file__).with_name("diagnosis.toml"))
 
 
 class Rates(NamedTuple):
@@ -75,30 +70,37 @@ def halving(method: str, rows: Rows, design: Design = DESIGN) -> tuple[list[Tria
         Rates(rate, rate if head is None else head, location)
         for rate, head in product(design["rates"][method], heads)
     ]
-    asked, rungs = [], chosen["rungs"]
+    needed, rungs = [], chosen["rungs"]
     for seeds in rungs:
-        asked += (trials := _tuning_trials(method, survivors, seeds, design))
+        needed += (trials := _tuning_trials(method, survivors, seeds, design))
         if any(trial not in rows for trial in trials):
-            return asked, None
+            return needed, None
         survivors = _better_half(trials, rows)
     if method != chosen["moves"]:
-        return asked, survivors[0]
+        return needed, survivors[0]
     moved = [survivors[0]._replace(location=rate) for rate in chosen["location_rates"]]
-    asked += (trials := _tuning_trials(method, moved, rungs[-1], design))
+    needed += (trials := _tuning_trials(method, moved, rungs[-1], design))
     if any(trial not in rows for trial in trials):
-        return asked, None
-    return asked, _better_half(trials, rows)[0]
+        return needed, None
+    return needed, _better_half(trials, rows)[0]
 
 
 def _tuning_trials(
     method: str, candidates: Iterable[Rates], seeds: int, design: Design
 ) -> list[Trial]:
     chosen = design["tuning"]
-    every = product(chosen["seeds"][:seeds], chosen["tasks"], candidates)
     return [
-        Trial("tuning", task, method, rates.adapter, rates.location, rates.head, seed, tunes=True)
-        for seed, task, rates in every
+        trial_at(rates, "tuning", task, method, seed)
+        for seed, task, rates in product(chosen["seeds"][:seeds], chosen["tasks"], candidates)
     ]
+
+
+def trial_at(rates: Rates, setting: str, task: str, method: str, seed: int) -> Trial:
+    """The run of a method on a task in a setting, at its rates and with a seed."""
+    tunes = setting == "tuning"
+    return Trial(
+        setting, task, method, rates.adapter, rates.location, rates.head, seed, tunes=tunes
+    )
 
 
 def _better_half(trials: Sequence[Trial], rows: Rows) -> list[Rates]:
@@ -108,17 +110,10 @@ def _better_half(trials: Sequence[Trial], rows: Rows) -> list[Rates]:
     """
     scores: dict[Rates, list[float]] = {}
     for trial in trials:
-        metric, rates = (
-            rows[trial]["metric"],
-            Rates(trial.rate, trial.head_rate, trial.location_rate),
-        )
-        scores.setdefault(rates, []).append(rows[trial]["trivial"] if metric is None else metric)
+        rates = Rates(trial.rate, trial.head_rate, trial.location_rate)
+        scores.setdefault(rates, []).append(score_of(rows[trial]))
     ranked = sorted(scores, key=lambda rates: (-sum(scores[rates]) / len(scores[rates]), rates))
     return ranked[: (len(ranked) + 1) // 2]
-
-
-def _score(row: Row) -> float:
-    return row["trivial"] if row["metric"] is None else row["metric"]
 
 
 # --- live kinds ------------------------------------------------------------------------------
@@ -126,38 +121,25 @@ def _score(row: Row) -> float:
 
 def liveness(rows: Rows, design: Design = DESIGN) -> list[Trial]:
     """The runs of full fine-tuning and of the probe on the tasks of all kinds."""
-    tasks = [task for tasks in design["kinds"].values() for task in tasks]
-    methods = (FULL, design["tuning"]["probe"])
-    every = product(design["liveness"]["seeds"], tasks, methods)
-    return _tuned("liveness", every, rows, design)
+    seeds, methods = design["liveness"]["seeds"], (FULL, design["tuning"]["probe"])
+    cases = product(seeds, tasks_of_kinds(design), methods)
+    return _tuned("liveness", cases, rows, design)
 
 
 def _tuned(
-    setting: str, every: Iterable[tuple[int, str, str]], rows: Rows, design: Design
+    setting: str, cases: Iterable[tuple[int, str, str]], rows: Rows, design: Design
 ) -> list[Trial]:
     """Trials, by seed, task and method, at the rates that won."""
     won = {
         method: rates for method in design["rates"] if (rates := halving(method, rows, design)[1])
     }
-    return [
-        Trial(
-            setting,
-            task,
-            method,
-            won[method].adapter,
-            won[method].location,
-            won[method].head,
-            seed,
-            tunes=False,
-        )
-        for seed, task, method in every
-    ]
+    return [trial_at(won[method], setting, task, method, seed) for seed, task, method in cases]
 
 
 def scouted(rows: Rows, design: Design = DESIGN) -> pd.DataFrame:
     """Mean scores in points of full fine-tuning and the probe by task, and the trivial score."""
-    found = [rows[trial] for trial in liveness(rows, design)]
-    table = pd.DataFrame([{**row, "score": 100 * _score(row)} for row in found])
+    scouts = [rows[trial] for trial in liveness(rows, design)]
+    table = pd.DataFrame([{**row, "score": 100 * score_of(row)} for row in scouts])
     means = table.pivot_table(index="task", columns="method", values="score")
     return means.assign(trivial=100 * table.groupby("task")["trivial"].first())
 
@@ -171,8 +153,8 @@ def gaps(rows: Rows, design: Design = DESIGN) -> dict[str, float]:
 
 def live_kinds(rows: Rows, design: Design = DESIGN) -> list[str]:
     """The kinds in which full fine-tuning leads the probe by enough."""
-    least = design["liveness"]["gap"]
-    return [kind for kind, gap in gaps(rows, design).items() if gap >= least]
+    smallest = design["liveness"]["gap"]
+    return [kind for kind, gap in gaps(rows, design).items() if gap >= smallest]
 
 
 # --- what counts -----------------------------------------------------------------------------
@@ -181,14 +163,14 @@ def live_kinds(rows: Rows, design: Design = DESIGN) -> list[str]:
 def counted(rows: Rows, design: Design = DESIGN) -> list[Trial]:
     """The runs that count, in the order of their seeds."""
     live, dead_seeds = live_kinds(rows, design), design["liveness"]["dead_seeds"]
-    every = [
+    cases = [
         (seed, task, method)
         for seed in range(max(design["seeds"].values()))
         for kind, tasks in design["kinds"].items()
         for task, (method, seeds) in product(tasks, design["seeds"].items())
         if seed < (seeds if kind in live else min(seeds, dead_seeds))
     ]
-    return _tuned("counted", every, rows, design)
+    return _tuned("counted", cases, rows, design)
 
 
 def failures(rows: Rows, design: Design = DESIGN) -> dict[str, dict[str, int]]:
@@ -202,19 +184,7 @@ def failures(rows: Rows, design: Design = DESIGN) -> dict[str, dict[str, int]]:
     highest = (means["trivial"] + best) / 2
     counts: dict[str, dict[str, int]] = {method: {} for method in design["seeds"]}
     for trial, row in rows.items():
-        if trial.setting == "counted" and 100 * _score(row) <= highest[trial.task]:
+        if trial.setting == "counted" and 100 * score_of(row) <= highest[trial.task]:
             of_method = counts[trial.method]
             of_method[trial.task] = of_method.get(trial.task, 0) + 1
     return counts
-
-
-# --- the diagnosis ---------------------------------------------------------------------------
-
-
-def diagnosis(design: Design = DIAGNOSIS) -> list[Trial]:
-    """The runs of the factorial that came before the design."""
-    return [
-        Trial("diagnosis", task, **design["arms"][arm], head_rate=head, seed=seed, tunes=True)
-        for task, chosen in design["factorial"].items()
-        for seed, arm, head in product(chosen["seeds"], chosen["arms"], design["head_rates"])
-    ]

@@ -1,4 +1,4 @@
-"""What the design can see: the power of its tests and of equivalence, by simulation.
+"""The power of the tests of the design, and of equivalence, by simulation.
 
 The differences of the kinds of both primary comparisons are normal, with one mean and standard
 deviation; both have the same reference, so their correlation is taken to be 1/2.
@@ -6,26 +6,18 @@ deviation; both have the same reference, so their correlation is taken to be 1/2
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
 
-from experiments.finetuning.statistics import Row
 from experiments.live_kinds.phases import DESIGN
-from experiments.pretrained.analysis import LEVEL, compare
-from experiments.pretrained.runs import FIRST, Design
+from experiments.pretrained.runs import Design
+from experiments.verdicts import LEVEL, holm, sign_p_values, student
 from loca_theory.sweeps import generator
 
 _DRAWS = 20_000
-
-
-def observed_spread(rows: Sequence[Row], kinds: Mapping[str, Sequence[str]]) -> float:
-    """Standard deviation over kinds in the first study, in points, the larger of two."""
-    table = compare(rows, FIRST["primary"], design={**FIRST, "kinds": kinds})[list(kinds)]
-    return float(table.astype(float).std(axis=1, ddof=1).max())
 
 
 def powers(gaps: Sequence[float], spread: float, design: Design = DESIGN) -> dict[str, float]:
@@ -39,42 +31,27 @@ def powers(gaps: Sequence[float], spread: float, design: Design = DESIGN) -> dic
     rng = generator(0, "live-kinds.power")
     common, *noises = rng.normal(size=(3, _DRAWS, len(gaps)))
     none = spread * np.sqrt(0.5) * (np.array(noises) - common)
-    margin, is_first = design["margin"], np.array([1, 0])[:, None, None]
-    mean, half, p_values = _student(none)
-    fraction, fraction_half, _ = _student(none / np.array(gaps))
-    is_inside = np.abs(mean[0]) + half[0] < margin
-    is_fraction = np.abs(fraction[0]) + fraction_half[0] < design["fraction_margin"]
-    is_equal = is_inside & is_fraction & (_holm(p_values)[0] > LEVEL)
-    both, alone = none + margin, none + margin * is_first
-    found = {
-        "shown": _holm(_student(both)[2])[0] <= LEVEL,
-        "alone": _holm(_student(alone)[2])[0] <= LEVEL,
-        "signs": _holm(_signs(both))[0] <= LEVEL,
-        "points": is_inside,
-        "fractions": is_fraction,
-        "equivalent": is_equal,
+    is_first = np.array([1, 0])[:, None, None]
+    everywhere, alone = none + design["margin"], none + design["margin"] * is_first
+    inside = {
+        "points": _is_inside(none[0], design["margin"]),
+        "fractions": _is_inside(none[0] / np.array(gaps), design["fraction_margin"]),
     }
-    return {name: float(np.mean(which)) for name, which in found.items()}
+    is_seen = holm(student(none).p_value)[0] <= LEVEL
+    outcomes = {
+        "shown": holm(student(everywhere).p_value)[0] <= LEVEL,
+        "alone": holm(student(alone).p_value)[0] <= LEVEL,
+        "signs": holm(sign_p_values(everywhere))[0] <= LEVEL,
+        **inside,
+        "equivalent": inside["points"] & inside["fractions"] & ~is_seen,
+    }
+    return {name: float(np.mean(occurs)) for name, occurs in outcomes.items()}
 
 
-def _student(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Means, half widths of the 95% intervals, and p-values, over the last axis."""
-    kinds, mean = draws.shape[-1], draws.mean(-1)
-    error = draws.std(-1, ddof=1) / np.sqrt(kinds)
-    return mean, t.isf(0.025, kinds - 1) * error, 2 * t.sf(np.abs(mean) / error, kinds - 1)
-
-
-def _signs(draws: np.ndarray) -> np.ndarray:
-    """Two-sided p-values of the exact test that changes signs."""
-    signs = np.array(list(product((1, -1), repeat=draws.shape[-1])))
-    sums, own = draws @ signs.T, draws.sum(-1, keepdims=True)
-    return np.mean(np.abs(sums) >= np.abs(own) * (1 - 1e-12), axis=-1)
-
-
-def _holm(p_values: np.ndarray) -> np.ndarray:
-    """Holm's p-values of two tests, over the first axis."""
-    low, high = np.minimum(1, 2 * p_values.min(0)), p_values.max(0)
-    return np.where(p_values == p_values.min(0), low, np.maximum(low, high))
+def _is_inside(differences: np.ndarray, margin: float) -> np.ndarray:
+    """Whether the intervals of draws lie within a margin."""
+    interval = student(differences)
+    return np.maximum(-interval.low, interval.high) < margin
 
 
 def table(design: Design = DESIGN) -> pd.DataFrame:

@@ -1,8 +1,8 @@
 """Print what the first step says of PEFT's public comparison, or compute the steps.
 
-``python -m experiments.peft_benchmark`` stores and prints the tables of the page. With
-``--data``, the published table, it stores the runs; with ``--steps`` it computes the first steps
-that are missing, in some half hour of one core, and can be stopped at any time.
+``python -m experiments.peft_benchmark`` stores and prints the tables of the page. With ``--steps``
+it computes the first steps that are missing, in some half hour of one core, and can be stopped at
+any time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import click
 import pandas as pd
 
 from experiments.peft_benchmark import analysis, page, runs
-from experiments.pretrained.__main__ import show
+from experiments.tables import show
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 
@@ -21,38 +21,31 @@ STORED = Path(__file__).parents[2] / "figures" / "peft-benchmark"
 
 
 @click.command(cls=Command)
-@click.option(
-    "--data",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The published table, to store it anew.",
-)
 @click.option("--steps", is_flag=True, help="Compute the first steps that are missing.")
 @click.option(
     "--out", type=Folder(), default=STORED, help="Folder of the tables.  [default: the checkout's]"
 )
-def main(data: Path | None, steps: bool, out: Path) -> None:
+def main(steps: bool, out: Path) -> None:
     """Store and print what the first step says of PEFT's comparison, or compute the steps.
 
     Example: python -m experiments.peft_benchmark --steps --out rows
     """
-    if data is not None:
-        runs.store_runs(data, out)
     if steps:
         _compute(out)
-    if data is None and not steps:
-        published, computed = runs.stored_runs(out), runs.stored_steps(out)
-        if len(computed) == len(published):
-            table = analysis.joined(published, computed)
-            tables = page.compute(table)
-            page.store(table, tables, out)
-            left = table[~table["is_fitted"]]
-            show("left out of the fits", left[["task", "reason"]].set_index(left["experiment"]))
-            click.echo(page.printed(tables))
-        else:
-            click.echo(
-                f"{len(computed)} of {len(published)} runs have a first step, or a reason why not; "
-                "continue with --steps"
-            )
+        return
+    published, computed = runs.stored_runs(out), runs.stored_steps(out)
+    if len(computed) < len(published):
+        click.echo(
+            f"{len(computed)} of {len(published)} runs have a first step, or a reason why not; "
+            "continue with --steps"
+        )
+        return
+    table = analysis.joined(published, computed)
+    tables = page.compute(table)
+    page.store(table, tables, out)
+    left = table[~table["is_fitted"]]
+    show("left out of the fits", left[["task", "reason"]].set_index(left["experiment"]))
+    click.echo(page.printed(tables))
 
 
 def _compute(folder: Path) -> None:

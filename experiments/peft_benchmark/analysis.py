@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.stats import rankdata, t
 
 from experiments.peft_benchmark.runs import DESIGN
+from experiments.verdicts import bootstrap
 from loca_theory.expressivity import METHODS, Budget
 from loca_theory.sweeps import generator
 
@@ -82,14 +83,19 @@ def expected_error(run: Mapping[str, Any] | pd.Series) -> float | None:
     return float(np.average(errors, weights=entries))
 
 
+def fitted(table: pd.DataFrame, task: str) -> pd.DataFrame:
+    """The runs of a task that the fits have."""
+    return table[table["is_fitted"] & (table["task"] == task)]
+
+
 def correlations(table: pd.DataFrame, task: str) -> pd.DataFrame:
     """Spearman's correlations of each predictor with each outcome, with 95% intervals over types.
 
     The second half are those of the runs with many trained numbers.
     """
-    rows = []
-    fitted = table[table["is_fitted"] & (table["task"] == task)]
-    groups = {"all": fitted, "many numbers": fitted[fitted["trained"] > DESIGN["rule"]["many"]]}
+    rows, runs_of_task = [], fitted(table, task)
+    are_many = runs_of_task["trained"] > DESIGN["rule"]["many"]
+    groups = {"all": runs_of_task, "many numbers": runs_of_task[are_many]}
     for group, runs in groups.items():
         for outcome in DESIGN["tasks"][task]["outcomes"]:
             for predictor, title in TITLES.items():
@@ -97,9 +103,9 @@ def correlations(table: pd.DataFrame, task: str) -> pd.DataFrame:
                 if len(complete) < 8:
                     continue
                 statistic = partial(_correlation, predictor=predictor, outcome=outcome)
-                low, high = interval(complete[[predictor, outcome, "peft_type"]], statistic)
+                value, low, high = estimated(complete[[predictor, outcome, "peft_type"]], statistic)
                 row = {"runs": group, "outcome": outcome, "predictor": title, "n": len(complete)}
-                rows.append({**row, "spearman": statistic(complete), "low": low, "high": high})
+                rows.append({**row, "spearman": value, "low": low, "high": high})
     return pd.DataFrame(rows)
 
 
@@ -109,12 +115,11 @@ def _correlation(runs: pd.DataFrame, predictor: str, outcome: str) -> float:
 
 def differences(table: pd.DataFrame, task: str) -> pd.DataFrame:
     """By how much the correlations of steps with the loss exceed that of the trained numbers."""
-    runs = table[table["is_fitted"] & (table["task"] == task)].dropna(subset=["train_loss"])
-    rows = []
+    runs, rows = fitted(table, task).dropna(subset=["train_loss"]), []
     for predictor in ("frobenius", "spectral", "decrease"):
-        statistic = partial(_difference, predictor=predictor)
-        low, high = interval(runs[[predictor, "trained", "train_loss", "peft_type"]], statistic)
-        row = {"predictor": TITLES[predictor], "n": len(runs), "difference": statistic(runs)}
+        columns = [predictor, "trained", "train_loss", "peft_type"]
+        value, low, high = estimated(runs[columns], partial(_difference, predictor=predictor))
+        row = {"predictor": TITLES[predictor], "n": len(runs), "difference": value}
         rows.append({**row, "low": low, "high": high})
     return pd.DataFrame(rows)
 
@@ -131,16 +136,18 @@ def _rank(x: Any, y: Any) -> float:
     return float(ranks[0] @ ranks[1] / np.sqrt(variances.prod())) if variances.all() else math.nan
 
 
-def interval(runs: pd.DataFrame, statistic: Callable[[pd.DataFrame], float]) -> tuple[float, float]:
-    """A 95% interval from types of adapter drawn with replacement."""
-    rng, rows = generator(0, "peft-benchmark.types"), np.arange(len(runs))
+def estimated(
+    runs: pd.DataFrame, statistic: Callable[[pd.DataFrame], float]
+) -> tuple[float, float, float]:
+    """A statistic with its 95% interval, from types of adapter drawn with replacement."""
+    rows = np.arange(len(runs))
     groups = [rows[runs["peft_type"] == kind] for kind in sorted(runs["peft_type"].unique())]
-    values = []
-    for _ in range(DRAWS):
+
+    def drawn(rng: np.random.Generator) -> float:
         chosen = rng.integers(len(groups), size=len(groups))
-        values.append(statistic(runs.iloc[np.concatenate([groups[i] for i in chosen])]))
-    low, high = np.nanquantile(values, (0.025, 0.975))
-    return float(low), float(high)
+        return statistic(runs.iloc[np.concatenate([groups[i] for i in chosen])])
+
+    return statistic(runs), *bootstrap(drawn, DRAWS, "peft-benchmark.types")
 
 
 def _logarithms(runs: pd.DataFrame, predictors: Sequence[str]) -> np.ndarray:
@@ -162,59 +169,54 @@ def left_out(runs: pd.DataFrame, predictors: Sequence[str], outcome: str) -> np.
     return predicted
 
 
+def error_left_out(runs: pd.DataFrame, predictors: Sequence[str], outcome: str) -> float:
+    """Root of the mean square of the errors of :func:`left_out`."""
+    return math.sqrt(np.mean((runs[outcome] - left_out(runs, predictors, outcome)) ** 2))
+
+
 def models(table: pd.DataFrame, task: str, outcome: str) -> pd.DataFrame:
     """How well linear models in logarithms predict an outcome, with each type left out in turn."""
-    runs = table[table["is_fitted"] & (table["task"] == task)].dropna(subset=[outcome])
-    values = runs[outcome].to_numpy()
-    rows = []
+    runs = fitted(table, task).dropna(subset=[outcome])
+    of_runs, rows = runs[outcome], []
+    values = of_runs.to_numpy()
     for title, predictors in MODELS.items():
         inside = _logarithms(runs, predictors) @ fit(runs, predictors, outcome)
         outside = left_out(runs, predictors, outcome)
         residual = np.sum((values - inside) ** 2) / np.sum((values - values.mean()) ** 2)
-        rows.append({
-            "model": title, "n": len(runs), "R²": 1 - residual,
-            "error, type left out": math.sqrt(np.mean((values - outside) ** 2)),
-            "spearman, type left out": _rank(outside, values),
-        })  # fmt: skip
-    means = [values[np.arange(len(values)) != i].mean() for i in range(len(values))]
-    rows.append({
-        "model": "the mean of the others", "n": len(runs), "R²": 0.0,
-        "error, type left out": math.sqrt(np.mean((values - np.array(means)) ** 2)),
-        "spearman, type left out": math.nan,
-    })  # fmt: skip
-    return pd.DataFrame([*rows, *of_types(runs, outcome)])
+        rows.append(_model(title, values, outside, 1 - residual, _rank(outside, values)))
+    means = [np.delete(values, i).mean() for i in range(len(values))]
+    rows.append(_model("the mean of the others", values, means, 0.0, math.nan))
+    of_type = of_runs.groupby(runs["peft_type"])
+    size, mean = of_type.transform("size"), of_type.transform("mean")
+    if (several := size > 1).any():
+        means = ((mean * size - of_runs) / (size - 1))[several]
+        rank = _rank(means, of_runs[several])
+        rows.append(_model("the mean of its type", of_runs[several], means, math.nan, rank))
+    return pd.DataFrame(rows)
 
 
-def of_types(runs: pd.DataFrame, outcome: str) -> list[dict[str, Any]]:
-    """How well the mean of the other runs of its type predicts a run, where there are any."""
-    size = runs.groupby("peft_type")[outcome].transform("size")
-    mean = runs.groupby("peft_type")[outcome].transform("mean")
-    several = size > 1
-    means = (mean * size - runs[outcome]) / (size - 1)
-    if not several.any():
-        return []
-    row = {
-        "model": "the mean of its type",
-        "n": int(several.sum()),
-        "R²": math.nan,
-        "error, type left out": math.sqrt(((runs[outcome] - means)[several] ** 2).mean()),
-        "spearman, type left out": _rank(means[several], runs[outcome][several]),
+def _model(title: str, values: Any, outside: Any, r2: float, rank: float) -> dict[str, Any]:
+    """How well a model predicts values; ``outside`` are its predictions with a type left out."""
+    error = math.sqrt(np.mean((values - outside) ** 2))
+    return {
+        "model": title,
+        "n": len(values),
+        "R²": r2,
+        "error, type left out": error,
+        "spearman, type left out": rank,
     }
-    return [row]
 
 
 def hypotheses(table: pd.DataFrame) -> pd.DataFrame:
     """The three hypotheses of the design, on image generation."""
-    fitted = table[table["is_fitted"]]
-    images = fitted[fitted["task"] == "image-gen"]
-    texts = fitted[fitted["task"] == "MetaMathQA"]
+    images, texts = fitted(table, "image-gen"), fitted(table, "MetaMathQA")
     loss = images["train_loss"].to_numpy()
     step = _rank(images["frobenius"], loss)
     rng = generator(0, "peft-benchmark.permutations")
     draws = [_rank(images["frobenius"], rng.permutation(loss)) for _ in range(DRAWS)]
     p_value = (1 + sum(draw <= step for draw in draws)) / (1 + len(draws))
     error, with_decrease = (
-        math.sqrt(np.mean((loss - left_out(images, MODELS[name], "train_loss")) ** 2))
+        error_left_out(images, MODELS[name], "train_loss")
         for name in ("numbers", "numbers and decrease")
     )
     predictors = MODELS["numbers and decrease"]
@@ -224,14 +226,14 @@ def hypotheses(table: pd.DataFrame) -> pd.DataFrame:
         by_both = _rank(_logarithms(runs, predictors) @ coefficients, runs["train_loss"])
         return by_both - _rank(-runs["trained"], runs["train_loss"])
 
-    low, high = interval(images, gain)
+    value, low, high = estimated(images, gain)
     level = DESIGN["hypotheses"]["level"]
     is_better = with_decrease <= (1 - DESIGN["hypotheses"]["least_gain"]) * error
     return pd.DataFrame(
         [
             ("step", step, f"p = {p_value:.4f}", p_value <= level),
             ("beyond", 1 - with_decrease / error, f"{error:.4f} → {with_decrease:.4f}", is_better),
-            ("transfer", gain(images), f"{low:.2f} to {high:.2f}", low > 0),
+            ("transfer", value, f"{low:.2f} to {high:.2f}", low > 0),
         ],
         columns=["hypothesis", "value", "beside", "holds"],
     )
@@ -239,11 +241,10 @@ def hypotheses(table: pd.DataFrame) -> pd.DataFrame:
 
 def predictions(table: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame:
     """Predicted losses of runs that are not in the table, with their intervals."""
-    runs = table[table["is_fitted"] & (table["task"] == "MetaMathQA")]
-    predictors = MODELS["numbers and decrease"]
+    runs, predictors = fitted(table, "MetaMathQA"), MODELS["numbers and decrease"]
     coefficients = fit(runs, predictors, "train_loss")
-    outside = left_out(runs, predictors, "train_loss")
-    error = math.sqrt(np.mean((runs["train_loss"] - outside) ** 2))
-    half = error * t.isf((1 - DESIGN["predictions"]["level"]) / 2, len(runs) - 3)
+    half = error_left_out(runs, predictors, "train_loss") * t.isf(
+        (1 - DESIGN["predictions"]["level"]) / 2, len(runs) - 3
+    )
     value = _logarithms(candidates, predictors) @ coefficients
     return candidates.assign(train_loss=value, low=value - half, high=value + half)

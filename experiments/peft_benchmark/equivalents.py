@@ -17,13 +17,14 @@ import click
 import pandas as pd
 
 from experiments.peft_benchmark.runs import DESIGN
+from experiments.tables import stored_rows
 from loca_theory.adapters import first_step
 from loca_theory.adapters.steps.equivalent import matched_rate
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.tables import is_stored, load_rows, store_rows
+from loca_theory.sweeps.tables import load_rows, store_rows
 
 NAME, STORED = "equivalent-rates", Path(__file__).parents[2] / "figures" / "peft-benchmark"
 RATE, SHAPES = 1e-4, ((768, 768), (4096, 4096))
@@ -135,15 +136,15 @@ def main(out: Path) -> None:
 
     Example: python -m experiments.peft_benchmark.equivalents --out rows
     """
-    rows = load_rows(out, NAME)[0].to_pandas() if is_stored(out, NAME) else pd.DataFrame()
-    done = {(row["tuner"], row["p"]) for row in rows.to_dict("records")}
+    rows = stored_rows(out, NAME)
+    done = {(row["tuner"], row["p"]) for row in rows}
     about = manifest(grid={"lr": RATE, **DESIGN["steps"]}, seed=DESIGN["steps"]["seed"])
     for shape in SHAPES:
         for name in tuners():
             if (name, shape[0]) not in done:
                 row = row_of(name, shape)
-                rows = pd.concat([rows, pd.DataFrame([row])], ignore_index=True)
-                store_rows(rows, about, out, NAME)
+                rows.append(row)
+                store_rows(pd.DataFrame(rows), about, out, NAME)
                 click.echo(f"{name}, {shape}: {row.get('equivalent_lr', row['reason'])}")
 
 

@@ -21,12 +21,13 @@ import torch
 from experiments.docstrings import PACKAGES, Example, model_folder, splits
 from experiments.finetuning.adaptation import groups, with_adapter
 from experiments.finetuning.tasks.published import MeanPooledClassifier
-from experiments.minilm import TESTED_FRACTION, encoded
+from experiments.minilm import TESTED_FRACTION, training_losses
+from experiments.tables import stored_rows
 from loca_theory.adapters import LoCAConfig, equivalent_lr, first_step
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.tables import is_stored, load_rows, store_rows
+from loca_theory.sweeps.tables import store_rows
 
 NAME = "real-steps"
 STORED = Path(__file__).parents[2] / "figures" / "peft-benchmark"
@@ -64,12 +65,8 @@ def sizes(config: Any, rate: float, train: list[Example], seed: int) -> Iterator
         optimizer = torch.optim.AdamW(
             groups(adapted, head=HEAD, rate=rate, head_rate=HEAD_RATE, weight_decay=0.01)
         )
-        adapted.train()
-        for step in range(1, max(STEPS) + 1):
-            loss = adapted(**encoded(tokenizer, choice.sample(train, BATCH))).loss
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+        losses = training_losses(adapted, optimizer, tokenizer, train, BATCH, choice)
+        for step, _ in zip(range(1, max(STEPS) + 1), losses, strict=False):
             if step in STEPS:
                 with torch.no_grad():
                     changes = [
@@ -87,7 +84,7 @@ def main(out: Path, seeds: int) -> None:
 
     Example: python -m experiments.peft_benchmark.real_steps --out rows
     """
-    rows = load_rows(out, NAME)[0].to_pylist() if is_stored(out, NAME) else []
+    rows = stored_rows(out, NAME)
     done, shape = {(row["adapter"], row["seed"]) for row in rows}, (WIDTH, WIDTH)
     grid = {"lr": RATE, "head_lr": HEAD_RATE, "targets": TARGETS, "batch": BATCH}
     about = manifest(grid=grid, seed=0, dtype="float32")

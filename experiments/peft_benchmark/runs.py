@@ -1,4 +1,7 @@
-"""The published runs: their adapters, and how far the first step moves each one's weights."""
+"""The published runs: their adapters, and how far the first step moves each one's weights.
+
+Commit 7c565700 is the last that could make ``peft-runs`` of the published table.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +26,6 @@ DESIGN: dict[str, Any] = tomllib.loads(Path(__file__).with_name("design.toml").r
 RUNS, STEPS = "peft-runs", "first-steps"
 # Long lists in configurations that say nothing of the initial adapter.
 _DROPPED = ("rank_pattern", "peft_type")
-
-
-def store_runs(table: Path, folder: Path) -> None:
-    """Store the published table, with its source."""
-    runs = pd.read_csv(table)
-    for column in ("task", "experiment", "peft_type", "lr", "trained", "train_loss", "config"):
-        if column not in runs:
-            raise InvalidArgumentError(
-                f"{table} has no column {column}; pass the table of PEFT's comparison"
-            )
-    runs["config"] = runs["config"].map(_shortened)
-    store_rows(runs, manifest(grid={"source": DESIGN["source"]}, seed=None), folder, RUNS)
-
-
-def _shortened(config: Any) -> str:
-    settings = json.loads(config) if isinstance(config, str) else {}
-    return json.dumps({key: value for key, value in settings.items() if key != "rank_pattern"})
 
 
 def stored_runs(folder: Path) -> pd.DataFrame:

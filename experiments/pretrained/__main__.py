@@ -2,77 +2,72 @@
 
 ``python -m experiments.pretrained`` prints the design and the result of the runs that are stored.
 With the folder of the published texts, whose sources are in ``design.toml``, and another folder for
-the results, it runs them again; it can be stopped at any time.
+the results, it runs them again; it can be stopped at any time and continues.
 """
 
 from __future__ import annotations
 
-import math
-import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 import pandas as pd
 import torch
 
+from experiments.finetuning.tasks.prepared import Prepared
 from experiments.pretrained import analysis, runs
+from experiments.pretrained.commands import DATA, TASKS, out_option
 from experiments.pretrained.runs import FIRST
+from experiments.tables import show
 from loca_theory.cli.command import Command
-from loca_theory.cli.options import Folder
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.tables import store_rows
 
-_TASKS = Path("loca-results") / "experiments" / "tasks"
-
 
 @click.command(cls=Command)
-@click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path),
-              help="Folder of the published texts; without it nothing is run.")  # fmt: skip
-@click.option("--out", type=Folder(), default=runs.STORED,
-              help="Folder of the table of runs.  [default: that of the checkout]")  # fmt: skip
-@click.option("--minutes", default=math.inf, help="Start no run after so many minutes.")
-@click.option("-j", "--jobs", default=1, show_default=True, help="Worker processes.")
-@click.option("--again", multiple=True, metavar="TASK",
-              help="Repeat the runs of a task with seed 0 from this kind of machine, to the bit.",
-)  # fmt: skip
-def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[str, ...]) -> None:
+@DATA
+@out_option(runs.STORED)
+@click.option(
+    "--again",
+    "repeated_tasks",
+    multiple=True,
+    metavar="TASK",
+    help="Repeat the runs of a task with seed 0 from this kind of machine, to the bit.",
+)
+def main(data: Path | None, out: Path, repeated_tasks: tuple[str, ...]) -> None:
     """Repeat the runs of the ablation, those that tuned last, or print its result.
 
-    Example: python -m experiments.pretrained --data texts --out again --minutes 60
+    Example: python -m experiments.pretrained --data texts --out again
     """
     if data is None:
         _print(out)
         return
-    start, prepared = time.monotonic(), runs.prepare_all(data, _TASKS)
-    if again:
-        machine = runs.machine("cuda" if torch.cuda.is_available() else "cpu")
-        from_here = [row for row in runs.stored(out).values() if row["machine"] == machine]
-        rows = [row for row in from_here if row["task"] in again and row["seed"] == 0]
-        if absent := {*again} - {row["task"] for row in rows}:
-            raise ResourceError(
-                f"{out} has no run with seed 0 of {', '.join(sorted(absent))} from {machine}"
-            )
-        other = 0
-        for row in rows:
-            new = runs.train(runs.trial_of(row), prepared[row["task"]])
-            is_other = any(row[name] != new[name] for name in runs.MEASURED)
-            other += is_other
-            click.echo(f"{row['task']}, {row['method']}: {'differs' if is_other else 'the same'}")
-        raise SystemExit(bool(other))
-    runs.continue_runs(
-        sorted(runs.stored(runs.STORED), key=lambda trial: trial.tunes), prepared, out, jobs=jobs,
-        say=click.echo, stops=lambda: time.monotonic() - start > 60 * minutes,
-    )  # fmt: skip
-    done, about = runs.stored(out), manifest(grid={}, seed=0, dtype="float32")
-    store_rows(analysis.verdicts(list(done.values())), about, out, "comparisons")
-    is_complete = runs.stored(runs.STORED).keys() <= done.keys()
-    if is_complete and not (out / f"{runs.RETAINED}.parquet").exists():
-        rows_of_groups = [
-            runs.retained(group, prepared[group["full"].task])
-            for group in runs.complete_groups(done)
-        ]
-        store_rows([row for rows in rows_of_groups for row in rows], about, out, runs.RETAINED)
+    prepared = runs.prepare_all(data, TASKS)
+    if repeated_tasks:
+        raise SystemExit(_repeat(repeated_tasks, prepared, out))
+    trials = sorted(runs.stored(runs.STORED), key=lambda trial: trial.tunes)
+    runs.continue_runs(trials, prepared, out, say=click.echo)
+    verdicts = analysis.verdicts(list(runs.stored(out).values()))
+    store_rows(verdicts, manifest(grid={}, seed=0, dtype="float32"), out, "comparisons")
+
+
+def _repeat(tasks: tuple[str, ...], prepared: Mapping[str, Prepared], out: Path) -> bool:
+    """Run stored trials of seed 0 again, and return whether a result differs."""
+    machine = runs.machine("cuda" if torch.cuda.is_available() else "cpu")
+    from_here = [row for row in runs.stored(out).values() if row["machine"] == machine]
+    rows = [row for row in from_here if row["task"] in tasks and row["seed"] == 0]
+    if absent := {*tasks} - {row["task"] for row in rows}:
+        raise ResourceError(
+            f"{out} has no run with seed 0 of {', '.join(sorted(absent))} from {machine}"
+        )
+    differ = False
+    for row in rows:
+        repeated = runs.train(runs.trial_of(row), prepared[row["task"]])
+        is_other = any(row[name] != repeated[name] for name in runs.MEASURED)
+        differ = differ or is_other
+        click.echo(f"{row['task']}, {row['method']}: {'differs' if is_other else 'the same'}")
+    return differ
 
 
 def _primary() -> list[str]:
@@ -103,12 +98,6 @@ def _print(out: Path) -> None:
         show("energy of full fine-tuning's increment at the locations", energy)
     hours = sum(row["seconds"] for row in all_rows) / 3600
     click.echo(f"{len(all_rows)} rows, {hours:.2f} CPU hours")
-
-
-def show(title: str, table: pd.DataFrame) -> None:
-    """Print a table below its title, unless it is empty."""
-    if len(table):
-        click.echo(f"\n{title}\n{table.to_string(float_format='{:.3f}'.format)}")
 
 
 if __name__ == "__main__":

@@ -15,20 +15,19 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import permutation_test
 
-from experiments.finetuning.statistics import Row, holm, interval, paired_p_value
-from experiments.pretrained.runs import FIRST, Design, tasks_in
+from experiments.pretrained.runs import FIRST, Design, tasks_in, tasks_of_kinds
+from experiments.tables import Row
+from experiments.verdicts import LOSS, holm, points, sign_p_values, student, verdict_by_test
+from loca_theory.claims.rules import Verdict
 
-LEVEL = 0.05
-LOSS = "loss"
 # Columns of the table of verdicts that another design fills.
 _UNUSED = ("kinds_low", "kinds_high", "draws_error", "draws_low", "draws_high", "draws_verdict")
 
 
 def complete(rows: Sequence[Row], methods: Sequence[str], design: Design = FIRST) -> list[Row]:
     """The rows of methods on the tasks of kinds, with the seeds that all of them have."""
-    tasks = {task for tasks in design["kinds"].values() for task in tasks}
+    tasks = {*tasks_of_kinds(design)}
     chosen = [row for row in rows if not row["tunes"] and row["method"] in methods]
     chosen = [row for row in chosen if row["task"] in tasks]
     tasks &= {*tasks_in(chosen[0]["setting"], design)} if chosen else set()
@@ -41,11 +40,9 @@ def complete(rows: Sequence[Row], methods: Sequence[str], design: Design = FIRST
 
 
 def score_table(rows: Sequence[Row], measure: str = "metric") -> pd.DataFrame:
-    """Scores by task and seed (rows) and method (columns); of a run that diverged, the worst."""
+    """Scores in points by task and seed (rows) and method (columns)."""
     table = pd.DataFrame(rows)
-    values: Any = table[measure].astype(float)
-    values = -100 * np.log(values) if measure.startswith(LOSS) else 100 * values
-    table["score"] = values.fillna(values.groupby(table["task"]).transform("min"))
+    table["score"] = points(table[measure], table["task"], measure)
     return table.pivot_table(index=["task", "seed"], columns="method", values="score")
 
 
@@ -78,12 +75,11 @@ def compare(
         kinds = by_kind(paired, design)
         kinds = kinds.div(units(design)[kinds.index], axis=0)
         of_kind, of_seed = kinds.mean(axis=1), kinds.mean()
-        mean, low, high = interval(of_kind.tolist())
+        mean, low, high, p_value = student(of_kind)
         lines[method] = {
             "seeds": len(of_seed), "difference": mean, "low": low, "high": high,
             "half": (high - low) / 2,
-            "student": paired_p_value(of_kind.tolist()), "signs": float(
-                permutation_test((of_kind,), np.mean, permutation_type="samples").pvalue),
+            "student": p_value, "signs": float(sign_p_values(of_kind)),
             "seed_error": of_seed.std(ddof=1) / math.sqrt(len(of_seed)),
             "text_error": math.nan if measure.startswith(LOSS)
             else _text_error(chosen, method, design),
@@ -96,7 +92,7 @@ def primary(rows: Sequence[Row], design: Design = FIRST) -> pd.DataFrame:
     """The primary comparisons, with p-values adjusted over them."""
     table = compare(rows, design["primary"], design=design)
     for test in ("signs", "student") if len(table) else ():
-        table.insert(0, f"{test}_holm", holm(table[test].tolist()))
+        table.insert(0, f"{test}_holm", holm(table[test]))
     return table
 
 
@@ -108,7 +104,7 @@ def verdicts(rows: Sequence[Row]) -> list[Row]:
     random = [row for row in rows if row["setting"] == "random"]
     best = [{**row, "method": "best"} for row in rows if row["setting"] == "best"]
     lines = [*main.iterrows(), *compare([*random, *best], ["best"]).iterrows()]
-    return [_verdict(str(method), line) for method, line in lines]
+    return [_row(str(method), line) for method, line in lines]
 
 
 def without_each_kind(rows: Sequence[Row], design: Design = FIRST) -> pd.DataFrame:
@@ -117,26 +113,27 @@ def without_each_kind(rows: Sequence[Row], design: Design = FIRST) -> pd.DataFra
     of_kinds = table[[kind for kind in table if kind in design["kinds"]]].astype(float)
 
     def others(line: pd.Series) -> pd.Series:
-        intervals = {kind: interval(line.drop(kind).tolist()) for kind in line.index}
-        form = "{:.2f} ({:.2f} to {:.2f})"
+        intervals = {kind: student(line.drop(kind)) for kind in line.index}
+        form = "{0:.2f} ({1:.2f} to {2:.2f})"
         return pd.Series({kind: form.format(*ends) for kind, ends in intervals.items()})
 
     return of_kinds.apply(others, axis=1)
 
 
-def word(line: pd.Series, margin: float) -> str:
-    """The verdict on a comparison."""
-    if line.get("student_holm", line["student"]) <= LEVEL:
-        return "supported" if line["difference"] > 0 else "not supported"
-    is_within = margin > max(-line["low"], line["high"])
-    return "equivalent within a margin" if is_within else "inconclusive"
+def verdict(line: pd.Series, margin: float, *in_other_units: tuple[pd.Series, float]) -> Verdict:
+    """The verdict on a comparison, which can have intervals and margins in other units too."""
+    p_value = line.get("student_holm", line["student"])
+    lines = ((line, margin), *in_other_units)
+    intervals = [(of_unit["low"], of_unit["high"], within) for of_unit, within in lines]
+    return verdict_by_test(line["difference"], p_value, *intervals)
 
 
-def _verdict(method: str, line: pd.Series) -> Row:
+def _row(method: str, line: pd.Series) -> Row:
     kinds, margin = line[line.index.isin(FIRST["kinds"])].dropna(), FIRST["margin"]
     fixed = 1.96 * line["seed_error"]
     return {
-        "comparison": f"pretrained-{method.removeprefix('loca-')}", "verdict": word(line, margin),
+        "comparison": f"pretrained-{method.removeprefix('loca-')}",
+        "verdict": verdict(line, margin).value,
         "measure": "the task's own score", "margin": margin,
         "seeds": int(line["seeds"]), **{name: line[name] for name in ("difference", "low", "high")},
         "standard_error": kinds.std(ddof=1) / math.sqrt(len(kinds)),

@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from joblib import Parallel, delayed
-from pyarrow import parquet
 
 from experiments.finetuning.metrics import METRICS, trivial
 from experiments.finetuning.protocol import Configuration, Finished, point
-from experiments.finetuning.statistics import Row
 from experiments.finetuning.tasks.prepared import Prepared, load, prepare_by
 from experiments.finetuning.tasks.published import check_files
 from experiments.finetuning.training import PACKAGES, Group, compute, trained
+from experiments.tables import Row, stored_rows
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.store import Point
@@ -36,7 +34,7 @@ from loca_theory.transforms import dct2
 
 STORED = Path(__file__).parents[2] / "figures" / "pretrained"
 TABLE, RETAINED = "runs", "retained"
-FULL, LARGEST, _SEEDS = "full", "largest", 2
+FULL = "full"
 MEASURED = ("metric", "loss", "parts", "diverged")
 """The part of a row that a run of the same settings repeats to the bit."""
 
@@ -57,13 +55,22 @@ class Trial:
     tunes: bool
 
 
-def design_beside(module: str) -> dict[str, Any]:
-    """Everything that was fixed before the runs, from ``design.toml`` beside a module's file."""
-    return tomllib.loads(Path(module).with_name("design.toml").read_text(encoding="utf-8"))
+Rows = Mapping[Trial, Row]
+"""The rows of trials."""
 
 
-FIRST = design_beside(__file__)
-"""The design of the first study."""
+FIRST: dict[str, Any] = tomllib.loads(Path(__file__).with_name("design.toml").read_text("utf-8"))
+"""The design of the first study: everything that was fixed before its runs."""
+
+
+def tasks_of_kinds(design: Design) -> list[str]:
+    """The tasks of all kinds, in their order."""
+    return [task for tasks in design["kinds"].values() for task in tasks]
+
+
+def score_of(row: Row) -> float:
+    """The score of a run; of one that diverged, the trivial one."""
+    return row["trivial"] if row["metric"] is None else row["metric"]
 
 
 def tasks_in(setting: str, design: Design = FIRST) -> list[str]:
@@ -168,9 +175,7 @@ def machine(device: str) -> str:
 
 def stored(folder: Path) -> dict[Trial, Row]:
     """The rows that are stored, by what was run."""
-    path = folder / f"{TABLE}.parquet"
-    rows = parquet.read_table(path).to_pylist() if path.exists() else []
-    return {trial_of(row): row for row in rows}
+    return {trial_of(row): row for row in stored_rows(folder, TABLE)}
 
 
 def trial_of(row: Mapping[str, Any]) -> Trial:
@@ -184,7 +189,6 @@ def continue_runs(
     folder: Path,
     design: Design = FIRST,
     *,
-    jobs: int = 1,
     stops: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
@@ -202,49 +206,12 @@ def continue_runs(
             "run the commit that they are of, or name another folder"
         )
     about = manifest(grid={"versions": design["versions"]}, seed=0, dtype="float32")
-    runs = Parallel(jobs, return_as="generator")(
-        delayed(train)(trial, prepared[trial.task], design) for trial in missing if not stops()
-    )
-    for row in filter(None, runs):
+    for trial in missing:
+        if stops():
+            return
+        row = train(trial, prepared[trial.task], design)
         done[trial_of(row)] = row
         store_rows(list(done.values()), about, folder, TABLE)
         names = ("setting", "task", "method", "rate", "location_rate", "seed", "metric", "loss",
                  "seconds")  # fmt: skip
         say(f"{len(done)}: " + ", ".join(f"{row[name]}" for name in names))
-
-
-def complete_groups(done: Mapping[Trial, Row]) -> list[dict[str, Trial]]:
-    """The stored runs, by method, of full fine-tuning and of each search, of a task and seed."""
-    groups: dict[tuple[str, int], dict[str, Trial]] = {}
-    required = {FULL, *FIRST["primary"]}
-    for trial in done:
-        is_main = trial.setting == "main" and not trial.tunes
-        if is_main and trial.seed < _SEEDS and trial.method in required:
-            groups.setdefault((trial.task, trial.seed), {})[trial.method] = trial
-    return [runs for runs in groups.values() if {*runs} == required]
-
-
-def retained(runs: Mapping[str, Trial], prepared: Prepared) -> list[Row]:
-    r"""Train again, and return the energy of full fine-tuning's ΔW at the locations of each method.
-
-    At locations l it is :math:`\sum_l (C\,\Delta W\,D^\top)_l^2 / \lVert\Delta W\rVert_F^2`, where
-    the sums are over the layers as well.
-    """
-    locations: dict[str, list[torch.Tensor]] = {}
-    with one_thread():
-        energies = spectra(runs[FULL], prepared)
-        for method in FIRST["primary"]:
-            _, run = point_of(runs[method], prepared)
-            with trained(run, prepared.folder.parent) as (group, _, _):
-                (trained_run,) = group.runs
-                locations[method] = [spectrum.indices for spectrum in trained_run.spectra]
-                locations[FIRST["reference"]] = trained_run.first_indices
-    energy: dict[str, Any] = {
-        method: sum(e[tuple(at.T)].sum() for e, at in zip(energies, indices, strict=True))
-        for method, indices in locations.items()
-    }
-    count = len(next(iter(locations.values()))[0])
-    energy[LARGEST] = sum(layer.flatten().topk(count).values.sum() for layer in energies)
-    total = float(sum(layer.sum() for layer in energies))
-    about = {"task": runs[FULL].task, "seed": runs[FULL].seed}
-    return [{**about, "method": name, RETAINED: float(e) / total} for name, e in energy.items()]

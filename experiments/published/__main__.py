@@ -18,9 +18,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from experiments.published.measures import Row, repeats, retained
+from experiments.published.files import WHEELS
+from experiments.published.measures import repeats, retained
 from experiments.published.page import printed
 from experiments.published.wheels import STUDIES, Pair, Study, Wheels
+from experiments.tables import Row
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError
@@ -112,8 +114,7 @@ def measure(name: str, data: Path, *, bits: bool) -> list[Row]:
 
 
 @click.command(cls=Command)
-@click.option("--data", type=Folder(exists=True, file_okay=False), required=True,
-              help="Folder with the wheels.")  # fmt: skip
+@WHEELS
 @click.option("--out", type=Folder(file_okay=False), default="figures/published", show_default=True)
 @click.option("--bits", is_flag=True, help="Compare coders at equal bits instead of adapters.")
 def main(data: Path, out: Path, *, bits: bool) -> None:

@@ -13,11 +13,20 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import click
 import numpy as np
 import torch
 
 from loca_theory.checkpoints.source.open import open_checkpoint
+from loca_theory.cli.options import Folder
 from loca_theory.errors import InvalidArgumentError
+
+WHEELS = click.option(
+    "--data",
+    type=Folder(exists=True, file_okay=False),
+    required=True,
+    help="Folder with the wheels.",
+)
 
 Weights = dict[str, torch.Tensor]
 """Matrices (outputs, inputs) by name."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from experiments.extracted import Row, in_words
+from experiments.tables import Row, in_words
 from loca_theory._lookup import find
 from loca_theory.checkpoints import Analysis, analyze
 from loca_theory.cli.command import Command

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 import torch
 
+from experiments.tables import Row
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Budget, spectral_error
 from loca_theory.expressivity.limits import coefficient_fraction
@@ -16,8 +16,6 @@ from loca_theory.expressivity.matrices import retained_energies
 from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.increments.ranks import effective_rank
 from loca_theory.transforms import dct
-
-Row = dict[str, Any]
 
 ACCOUNTINGS = (Accounting.PAPER, Accounting.TRAINABLE, Accounting.BITS)
 FORMS: tuple[str, ...] = ("LoRA", "LoCA", "entries")

@@ -9,17 +9,15 @@ what ``analyze`` says retains most. Takes some minutes on one core.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import median
 
 import click
-import pandas as pd
 import torch
 
-from experiments.extracted import Row
+from experiments.published.files import WHEELS
 from experiments.published.rounded_pairs import (
     MERGED_RANKS,
     PAIRS,
@@ -31,13 +29,14 @@ from experiments.published.rounded_pairs import (
     stored,
 )
 from experiments.published.wheels import STUDIES, Weights
+from experiments.tables import Row
 from loca_theory.checkpoints import Analysis, Extraction, analyze, extract
 from loca_theory.checkpoints.form.forms import FORMS as ADAPTERS
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 from loca_theory.rounding import FORMATS, Format, rounded_change, rounding_cells
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.tables import find_tables, store_rows
+from loca_theory.sweeps.tables import store_rows
 from loca_theory.transforms import idct2
 
 FORMS = ("bfloat16", "float16")
@@ -179,14 +178,10 @@ def merged() -> Iterator[Row]:
 
 
 @click.command(cls=Command)
-@click.argument("parts", nargs=-1, type=click.Choice(PARTS))
-@click.option("--data", type=Folder(exists=True, file_okay=False), required=True,
-              help="Folder with the wheels.")  # fmt: skip
+@WHEELS
 @click.option("--out", type=Folder(file_okay=False), default="figures/published", show_default=True)
-def main(parts: tuple[str, ...], data: Path, out: Path) -> None:
+def main(data: Path, out: Path) -> None:
     """Measure what rounding leaves of fine-tunes in the wheels in a folder, and of merges.
-
-    A part that is finished is kept; the last one joins the tables. Without PARTS, all are made.
 
     Example: python -m experiments.published.rounded --data wheels
     """
@@ -196,23 +191,13 @@ def main(parts: tuple[str, ...], data: Path, out: Path) -> None:
         "merged ranks": MERGED_RANKS, "steps": STEPS, "width": WIDTH,
     }  # fmt: skip
     about = manifest(grid=grid, seed=0, dtype="float64")
-    for part in parts or PARTS:
-        if not (out / "rounded" / f"{part}-adapters.parquet").exists():
-            for name, rows in reversed(measure(part, data).items()):
-                store_rows(rows, about, out / "rounded", f"{part}-{name}")
-            click.echo(f"{part} is done")
-    stored = {
-        name: [
-            tables_found[0].read()
-            for part in PARTS
-            if (tables_found := find_tables(out / "rounded", [f"{part}-{name}"]))
-        ]
-        for name in ("adapters", "verdicts")
-    }
-    if len(stored["adapters"]) == len(PARTS):
-        for name, tables in stored.items():
-            store_rows(pd.concat(tables, ignore_index=True), about, out, f"rounded-{name}")
-        shutil.rmtree(out / "rounded")
+    tables: dict[str, list[Row]] = {"adapters": [], "verdicts": []}
+    for part in PARTS:
+        for name, rows in measure(part, data).items():
+            tables[name] += rows
+        click.echo(f"{part} is done")
+    for name, rows in tables.items():
+        store_rows(rows, about, out, f"rounded-{name}")
 
 
 if __name__ == "__main__":

@@ -21,8 +21,10 @@ import click
 import numpy as np
 import torch
 
-from experiments.extracted import Row, coded_models, in_words, with_adapter
+from experiments.extracted import coded_models, with_adapter
+from experiments.published.files import WHEELS
 from experiments.published.wheels import STUDIES, Wheels
+from experiments.tables import Row, in_words
 from loca_theory.checkpoints import extract
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
@@ -108,8 +110,7 @@ def adapted(answers: Answers) -> Iterator[tuple[Row, Any]]:
 
 
 @click.command(cls=Command)
-@click.option("--data", type=Folder(exists=True, file_okay=False), required=True,
-              help="Folder with the wheels.")  # fmt: skip
+@WHEELS
 @click.option("--texts", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               required=True, help="Pairs of sentences with scores.")  # fmt: skip
 @click.option("--count", type=click.IntRange(min=10), default=3000, show_default=True)

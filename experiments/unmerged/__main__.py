@@ -20,7 +20,7 @@ import click
 import peft
 import torch
 
-from experiments.extracted import Row
+from experiments.tables import Row
 from experiments.unmerged.merges import lora_rows
 from experiments.unmerged.negatives import (
     HALF_RATES,
@@ -59,26 +59,19 @@ def adapters(rank: int, rate: float, steps: int) -> list[Row]:
     return rows
 
 
-def parts(data: Path | None, steps: int, *, quick: bool) -> dict[str, Parts]:
+def parts(data: Path | None) -> dict[str, Parts]:
     """The parts of each table."""
-    loras = itertools.product(RANKS[: 1 if quick else None], RATES[2:] if quick else RATES)
-    rates = HALF_RATES[: 1 if quick else None]
-    other_adapters = itertools.product(OTHERS, range(1 if quick else 2))
+    trainings = [({"rate": rate}, partial(of_all_weights, rate, STEPS)) for rate in HALF_RATES]
+    of_other_types = [
+        ({"kind": kind, "seed": seed}, partial(of_adapter, kind, seed, STEPS))
+        for kind, seed in itertools.product(OTHERS, range(2))
+    ]
     return {
         "adapters": [
-            ({"rank": r, "rate": rate, "steps": steps}, partial(adapters, r, rate, steps))
-            for r, rate in loras
+            ({"rank": rank, "rate": rate}, partial(adapters, rank, rate, STEPS))
+            for rank, rate in itertools.product(RANKS, RATES)
         ],
-        "negatives": [
-            *(
-                ({"rate": rate, "steps": steps}, partial(of_all_weights, rate, steps))
-                for rate in rates
-            ),
-            *(
-                ({"kind": k, "seed": s, "steps": steps}, partial(of_adapter, k, s, steps))
-                for k, s in other_adapters
-            ),
-        ],
+        "negatives": [*trainings, *of_other_types],
         "published": [
             ({"study": study}, partial(of_published, data, study)) for study in PUBLISHED if data
         ],
@@ -98,28 +91,17 @@ def computed(name: str, table: Parts, runner: Runner) -> list[Row]:
 @click.command(cls=Command)
 @click.option("--data", type=Folder(exists=True, file_okay=False), help="Folder with the wheels.")
 @click.option("--out", type=Folder(file_okay=False), default="figures/unmerged", show_default=True)
-@click.option("--steps", type=click.IntRange(min=1), default=STEPS, show_default=True)
-@click.option("--quick", is_flag=True, help="One training of each kind.")
 @click.option("--points", type=Folder(file_okay=False), help="Where finished parts are stored.")
-@click.option("--skip", multiple=True, type=click.Choice(("adapters", "negatives", "published")))
-def main(
-    data: Path | None,
-    out: Path,
-    steps: int,
-    *,
-    quick: bool,
-    points: Path | None,
-    skip: tuple[str, ...],
-) -> None:
+def main(data: Path | None, out: Path, points: Path | None) -> None:
     """Train, merge and unmerge adapters, and store a table for each question.
 
     Example: python -m experiments.unmerged --data wheels
     """
     torch.set_num_threads(1)
-    about = manifest(grid={"ranks": RANKS, "rates": RATES, "steps": steps, "quick": quick}, seed=0)
+    about = manifest(grid={"ranks": RANKS, "rates": RATES, "steps": STEPS}, seed=0)
     runner = Runner(points, jobs=1, progress=False)
-    for name, table in parts(data, steps, quick=quick).items():
-        if name not in skip and (rows := computed(name, table, runner)):
+    for name, table in parts(data).items():
+        if rows := computed(name, table, runner):
             store_rows(rows, about, out, f"unmerged-{name}")
             claimed = sum(row.get("found_rank") is not None for row in rows)
             click.echo(f"{name}: {len(rows)} rows, a rank claimed in {claimed}")

@@ -9,7 +9,7 @@ import peft
 import torch
 
 import loca_theory as loca
-from experiments.extracted import Row
+from experiments.tables import Row
 from experiments.unmerged.training import Factors, encoder
 from loca_theory.increments.truncated_svd import truncated_svd
 from loca_theory.rounding import Format, find_format

@@ -10,9 +10,9 @@ import peft
 import torch
 
 import loca_theory as loca
-from experiments.extracted import Row
 from experiments.published.__main__ import increments
 from experiments.published.wheels import STUDIES, Wheels
+from experiments.tables import Row
 from experiments.unmerged.merges import DTYPES, merged
 from experiments.unmerged.training import TARGETS, encoder, train
 from loca_theory.errors import LocaTheoryError

@@ -11,7 +11,7 @@ import torch
 
 from experiments.docstrings import PACKAGES, Example, model_folder, splits
 from experiments.finetuning.tasks.published import MeanPooledClassifier
-from experiments.minilm import encoded
+from experiments.minilm import training_losses
 
 TARGETS = ["query", "value"]
 BATCH, LENGTH, HEAD_RATE = 16, 48, 1e-3
@@ -65,10 +65,7 @@ def train(
             {"params": [p for p in tuned.parameters() if p.requires_grad], "lr": rate},
         ]
         optimizer = torch.optim.AdamW(rates)
-        model.train()
-        for _ in range(steps):
-            loss = model(**encoded(tokenizer, choice.sample(texts, BATCH))).loss
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+        losses = training_losses(model, optimizer, tokenizer, texts, BATCH, choice)
+        for _ in zip(range(steps), losses, strict=False):
+            pass
     return tuned.eval()

@@ -12,8 +12,8 @@ def demo_pair(*, merged: bool = False) -> tuple[Path, Path]:
 
     The model is a transformer with two layers that reads 8×8 images of handwritten digits row by
     row. The base was trained to classify 0 to 4, and all its weights were then fine-tuned on 5 to
-    9. ``experiments/merged_demo.py``
-    trained a LoRA of the base in bfloat16 on 5 to 9, and merged it.
+    9. ``experiments/demo.py`` of commit 04d2c93b trained both. ``experiments/merged_demo.py`` of
+    commit 7c565700 trained a LoRA of the base in bfloat16 on 5 to 9, and merged it.
 
     Args:
         merged: Whether the pair is the attention of the base in bfloat16, without and with the

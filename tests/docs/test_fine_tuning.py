@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy.stats import t
 
-from experiments.finetuning.verdicts.estimates import draw_of
+from experiments.finetuning.comparisons.differences import draw_of
 from experiments.pretrained import analysis
 from experiments.pretrained.runs import FIRST, stored
 

@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from experiments import design as command
+from experiments.finetuning.comparisons.design import DESIGN, DESIGNS, read_design
+from experiments.finetuning.comparisons.differences import scores
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.settings import settings
-from experiments.finetuning.verdicts.design import DESIGN, DESIGNS, read_design
-from experiments.finetuning.verdicts.estimates import scores
 from experiments.study import studies
 from loca_theory import InvalidArgumentError, ResourceError
 from loca_theory.claims import load_ledger

@@ -121,7 +121,8 @@ def test_the_grid_of_rates_lies_around_the_equivalents(design):
 
 
 def test_scores_are_read_by_rule_and_a_run_that_diverged_has_the_trivial_one(rows, by_rule, design):
-    lost = phases.trial_of("trec", "vera-default", by_rule[ONE_STEP]["vera-default"], 1)
+    chosen = by_rule[ONE_STEP]["vera-default"]
+    lost = live.trial_at(chosen, "counted", "trec", "vera-default", 1)
     changed = {**rows, lost: {"metric": None, "trivial": 0.25}}
     measured = analysis.scores(changed, by_rule, design)
     assert measured[ONE_STEP][TASKS.index("trec"), 1, 4] == 25

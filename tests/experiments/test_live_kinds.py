@@ -9,13 +9,13 @@ import pytest
 from click.testing import CliRunner
 from scipy import stats
 
-from experiments.finetuning.statistics import holm
 from experiments.live_kinds import phases, power
 from experiments.live_kinds.__main__ import STORED, main
-from experiments.live_kinds.phases import DESIGN, DIAGNOSIS, Rates
+from experiments.live_kinds.phases import DESIGN, Rates
 from experiments.live_kinds.verdicts import judged
 from experiments.pretrained import analysis, runs
 from experiments.pretrained.runs import Trial
+from experiments.verdicts import holm
 from loca_theory.sweeps.tables import store_rows
 
 
@@ -73,24 +73,10 @@ def test_what_tunes_and_what_counts_are_disjoint():
     assert not tasks & {*DESIGN["tuning"]["tasks"]}
     assert {*DESIGN["tasks"]} == tasks | {*DESIGN["tuning"]["tasks"]} == {*DESIGN["digests"]}
     seeds = {*DESIGN["tuning"]["seeds"], *DESIGN["liveness"]["seeds"]}
-    seeds |= {seed for chosen in DIAGNOSIS["factorial"].values() for seed in chosen["seeds"]}
+    seeds |= {trial.seed for trial in runs.stored(STORED / "diagnosis")}
     assert min(seeds) >= max(DESIGN["seeds"].values())
     assert any(DESIGN["tasks"][task]["pairs"] for task in DESIGN["tuning"]["tasks"][2:])
     assert DESIGN["protocol"] == runs.FIRST["protocol"]
-
-
-def test_the_runs_of_the_diagnosis_are_a_factorial():
-    trials = phases.diagnosis()
-    stored = runs.stored(STORED / "diagnosis")
-    assert stored
-    assert {*stored} <= {*trials}
-    assert len({*trials}) == len(trials) == 52
-    assert all(trial.setting == "diagnosis" and trial.tunes for trial in trials)
-    fixed = [trial for trial in trials if trial.location_rate == 1e-12]
-    assert {trial.method for trial in fixed} == {"loca"}
-    assert {(trial.task, trial.head_rate) for trial in fixed} == {
-        *product(DIAGNOSIS["factorial"], DIAGNOSIS["head_rates"])
-    }
 
 
 # --- tuning ----------------------------------------------------------------------------------
@@ -250,8 +236,13 @@ def test_verdicts_are_fragile_where_one_kind_decides(rows):
 def test_the_power_rests_on_the_first_study():
     rows = [row for row in runs.stored(runs.STORED).values() if row["setting"] == "main"]
     chosen = DESIGN["power"]
-    usual = power.observed_spread(rows, chosen["kinds"])
-    expected = [usual, 2 * usual, power.observed_spread(rows, runs.FIRST["kinds"])]
+
+    def spread(kinds):
+        table = analysis.compare(rows, runs.FIRST["primary"], design={**runs.FIRST, "kinds": kinds})
+        return table[list(kinds)].astype(float).std(axis=1, ddof=1).max()
+
+    usual = spread(chosen["kinds"])
+    expected = [usual, 2 * usual, spread(runs.FIRST["kinds"])]
     assert chosen["spreads"] == pytest.approx(expected, abs=0.05)
     kinds = {**DESIGN["kinds"], "similarity": ["similarity"]}
     means = analysis.gains(rows, ["full", "linear-probing"], {**runs.FIRST, "kinds": kinds})
@@ -385,8 +376,5 @@ def test_killed_runs_go_on_and_other_code_is_refused(call, tmp_path, design):
     assert runs.code_of(design) != code
 
 
-def test_the_diagnosis_has_a_folder_of_its_own(call, tmp_path):
-    call("--data", str(tmp_path), "--diagnosis", killed=3)
-    assert [*runs.stored(tmp_path / "out" / "diagnosis")] == phases.diagnosis()[:3]
-    assert "diagnosis: scores by seed" in call().output
-    assert not runs.stored(tmp_path / "out")
+def test_the_command_prints_the_scores_of_the_diagnosis():
+    assert "diagnosis: scores by seed" in CliRunner().invoke(main, []).output

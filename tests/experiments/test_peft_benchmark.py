@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from experiments.peft_benchmark import analysis, page, predicted, runs
 from experiments.peft_benchmark.__main__ import STORED, main
-from loca_theory import InvalidArgumentError
+from loca_theory.sweeps.tables import store_rows
 
 RUN = {
     "task": "MetaMathQA",
@@ -153,11 +153,15 @@ def test_the_command_prints_the_tables_once_all_steps_are_there(table, monkeypat
         assert title in done.output
 
 
-def test_a_table_of_something_else_is_refused(tmp_path):
-    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(InvalidArgumentError, match="has no column task"):
-        runs.store_runs(tmp_path / "other.csv", tmp_path)
-    pd.DataFrame([RUN | {"train_loss": 1.0}]).to_csv(tmp_path / "runs.csv", index=False)
-    runs.store_runs(tmp_path / "runs.csv", tmp_path / "out")
-    assert list(runs.stored_runs(tmp_path / "out")["experiment"]) == ["e"]
-    assert runs.stored_steps(tmp_path / "out").empty
+def test_a_step_that_is_missing_is_computed_once(tmp_path, monkeypatch):
+    store_rows([RUN], {}, tmp_path, runs.RUNS)
+    computed = []
+
+    def step_of(run):
+        computed.append(run["experiment"])
+        return {"experiment": run["experiment"], "reason": "none"}
+
+    monkeypatch.setattr(runs, "step_of", step_of)
+    for _ in range(2):
+        assert not CliRunner().invoke(main, ["--steps", "--out", str(tmp_path)]).exit_code
+    assert computed == list(runs.stored_steps(tmp_path)["experiment"]) == ["e"]

@@ -62,27 +62,19 @@ def test_an_analysis_is_of_the_stored_pair_and_the_truth_of_the_change():
     assert last["changed"] < first["changed"]
 
 
-def test_finished_parts_are_kept_and_the_last_one_joins_the_tables(tmp_path, monkeypatch):
-    measured = []
-
-    def measure(part, data):
-        measured.append((part, data))
+def test_the_parts_join_two_tables(tmp_path, monkeypatch):
+    def measure(part, _):
         tables = {"adapters": [{"study": part}]}
         return tables if part == rounded.MERGES else {**tables, "verdicts": [{"study": part}]}
 
     monkeypatch.setattr(rounded, "measure", measure)
-    out = tmp_path / "out"
-    run = CliRunner().invoke
-    assert run(rounded.main, ["rxnfp", "--data", str(tmp_path), "--out", str(out)]).exit_code == 0
-    assert not (out / "rounded-adapters.parquet").exists()
-    assert run(rounded.main, ["--data", str(tmp_path), "--out", str(out)]).exit_code == 0
-    assert [part for part, _ in measured] == list(rounded.PARTS)
-    tables = [pd.read_parquet(out / f"rounded-{name}.parquet") for name in ("adapters", "verdicts")]
-    assert [list(table["study"]) for table in tables] == [
-        list(rounded.PARTS),
-        list(rounded.PAIRS),
-    ]
-    assert not (out / "rounded").exists()
+    arguments = ["--data", str(tmp_path), "--out", str(tmp_path)]
+    assert CliRunner().invoke(rounded.main, arguments).exit_code == 0
+    adapters, verdicts = (
+        pd.read_parquet(tmp_path / f"rounded-{name}.parquet") for name in ("adapters", "verdicts")
+    )
+    assert list(adapters["study"]) == list(rounded.PARTS)
+    assert list(verdicts["study"]) == list(rounded.PAIRS)
 
 
 def test_the_figure_has_both_errors_of_merges_and_a_point_per_adapter():

@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from experiments.design import store_verdicts
+from experiments.finetuning.comparisons.design import read_alternatives
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.statistics import grouped, summary
-from experiments.finetuning.verdicts.design import read_alternatives
 from experiments.pretrained import analysis
 from experiments.pretrained.runs import stored as stored_runs
 

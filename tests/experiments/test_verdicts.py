@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.finetuning.statistics import interval, paired_p_value
+from experiments.finetuning.comparisons.differences import draw_of
 from experiments.finetuning.tasks import generation, images, packages
-from experiments.finetuning.verdicts.decisions import verdict_of
-from experiments.finetuning.verdicts.estimates import (
+from experiments.verdicts import (
     Estimate,
-    draw_of,
     over_draws,
     over_tasks,
+    student,
     these_tasks,
+    verdict_by_bounds,
 )
 from loca_theory.claims.rules import Verdict
 
@@ -48,7 +48,7 @@ LEVEL = 0.0125
 def test_verdicts_are_those_of_the_design(kind, low, high, verdict):
     half = (high - low) / 2
     estimate = Estimate((low + high) / 2, half / float(stats.t.isf(LEVEL, 5)), 5)
-    assert verdict_of(kind, 1.0, estimate, LEVEL) == verdict
+    assert verdict_by_bounds(kind, 1.0, estimate, LEVEL) == verdict
 
 
 def is_false(kind, margin, truth, verdict, estimate, level):
@@ -88,7 +88,7 @@ def test_any_verdict_of_a_family_is_false_in_at_most_5_percent(name):
         for truth, kind in zip(truths, kinds, strict=True):
             noise = rng.normal(0, within, (tasks, seeds))
             estimate = over_tasks(truth + noise - shared)
-            verdict = verdict_of(kind, margin, estimate, level)
+            verdict = verdict_by_bounds(kind, margin, estimate, level)
             is_any_false |= is_false(kind, margin, truth, verdict, estimate, level)
         wrong += is_any_false
     # 5% and five standard errors of a simulated rate.
@@ -122,10 +122,9 @@ def test_variants_share_what_their_tasks_draw():
 
 
 def test_values_without_spread():
-    assert interval([2.5]) == (2.5, -math.inf, math.inf)
-    assert interval([2.5, 2.5]) == (2.5, 2.5, 2.5)
-    p_values = [paired_p_value(differences) for differences in ([0.0, 0.0], [0.3], [0.5, 0.5])]
-    assert p_values == [1, 1, 0]
+    assert student([2.5]) == (2.5, -math.inf, math.inf, 1)
+    assert student([2.5, 2.5]) == (2.5, 2.5, 2.5, 0)
+    assert student([0.0, 0.0]) == (0, 0, 0, 1)
 
 
 def made_up(tasks, seeds, between=0.8, within=1.5, seed=0):

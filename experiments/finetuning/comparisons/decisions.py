@@ -16,20 +16,19 @@ import math
 import numpy as np
 import pandas as pd
 
+from experiments.finetuning.comparisons.design import Comparison, Design
+from experiments.finetuning.comparisons.differences import differences, draw_of
 from experiments.finetuning.settings import kind_of
-from experiments.finetuning.statistics import Row
-from experiments.finetuning.verdicts.design import Comparison, Design
-from experiments.finetuning.verdicts.estimates import (
+from experiments.tables import Row
+from experiments.verdicts import (
+    LEVEL,
     Estimate,
-    differences,
-    draw_of,
     over_draws,
     over_tasks,
     these_tasks,
+    verdict_by_bounds,
 )
-from loca_theory.claims.rules import Verdict
 
-FAMILY_WISE = 0.05
 DECIDED = (
     # The mean difference over tasks like these, in points or in per cent of the loss, its bounds
     # at the level of the family, and the smallest margin within which the sides are equivalent.
@@ -64,10 +63,10 @@ def progress(design: Design, runs: pd.DataFrame) -> list[Progress]:
 
 def decide(comparison: Comparison, differences: np.ndarray, family_size: int) -> Row:
     """Decide a comparison from all its paired differences: a value for each of ``DECIDED``."""
-    level, (tasks, seeds) = FAMILY_WISE / family_size, differences.shape
+    level, (tasks, seeds) = LEVEL / family_size, differences.shape
 
     def judged(estimate: Estimate) -> str:
-        return verdict_of(comparison.kind, comparison.margin, estimate, level).value
+        return verdict_by_bounds(comparison.kind, comparison.margin, estimate, level).value
 
     estimate = over_tasks(differences)
     low, high = estimate.bounds(level)
@@ -92,25 +91,3 @@ def decide(comparison: Comparison, differences: np.ndarray, family_size: int) ->
         between, math.sqrt(variance), tuple(means.tolist()), tuple(errors.tolist()),
     )  # fmt: skip
     return dict(zip(DECIDED, values, strict=True))
-
-
-def verdict_of(kind: str, margin: float, estimate: Estimate, level: float) -> Verdict:
-    """The verdict on a difference, as the design defines it."""
-    low, high = estimate.bounds(level)
-    if kind == "greater":
-        if low > 0:
-            return Verdict.SUPPORTED
-        if high < 0 or (high < margin and low <= -margin):
-            return Verdict.NOT_SUPPORTED
-        return Verdict.EQUIVALENT if high < margin else Verdict.INCONCLUSIVE
-    if kind == "equivalent":
-        if -margin < low and high < margin:
-            return Verdict.EQUIVALENT
-        # The true difference may miss either end, so each has half the level.
-        low, high = estimate.bounds(level / 2)
-        outside = low > margin or high < -margin
-    else:
-        if low > -margin:
-            return Verdict.SUPPORTED
-        outside = high < -margin
-    return Verdict.NOT_SUPPORTED if outside else Verdict.INCONCLUSIVE
