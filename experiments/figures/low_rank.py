@@ -53,7 +53,7 @@ def draw_low_rank(table: pd.DataFrame) -> Figure:
     axes[0].set_yticks(range(len(rows)), list(rows))
     axes[0].set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 1))
     axes[0].set_xticks([0, 0.5, 1], ["0", "50%", "100%"])
-    above = (shown["retained"] > shown["threshold"]).sum()
+    above = (shown["retained"] > shown["cosine"]).sum()
     canvas.headline(f"Low rank retains more of ΔW than cosines in {above} of {len(shown)} cases")
     text = "energy of ΔW that rank K/8 retains, K the smaller side of a matrix\n"
     axes[len(axes) // 2].set_xlabel(f"{text}lines: 95% intervals over seeds")
@@ -78,8 +78,8 @@ def _draw_task(axis: Axes, table: pd.DataFrame, rows: dict[str, int]) -> None:
     heights = table["row"].map(rows)
     references = table.assign(height=heights).drop_duplicates("height")
     for column, color, label in (
-        ("independent", BLACK, "independent entries"),
-        ("threshold", LOOKS["LoCA"].color, "the best cosines at this budget"),
+        ("independent", BLACK, "independent entries, rank K/8"),
+        ("threshold", LOOKS["LoCA"].color, "independent entries, best cosines"),
     ):
         axis.plot(
             references[column], references["height"], "|", color=color, ms=9, mew=2, label=label

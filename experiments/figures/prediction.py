@@ -27,6 +27,8 @@ def draw_prediction(table: pd.DataFrame) -> Figure:
             "there are no correlations of methods at one budget, so there is nothing to draw"
         )
     titles = table.drop_duplicates("predictor").set_index("predictor")["title"]
+    # The stored correlations have the sign of the reversed loss.
+    titles = titles.where(~titles.index.str.startswith("loss"), "low " + titles)
     heights = pd.Series(range(len(titles))[::-1], titles.index)
     figure = Picture(figsize=(7.6, 0.28 * len(titles) + 1.1))
     axes = figure.subplots(1, len(_PANELS), sharex=True, sharey=True)

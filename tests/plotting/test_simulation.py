@@ -176,4 +176,4 @@ def test_the_title_names_the_method_with_the_smallest_error(names, words):
     """Not a bound, and none where several are equal or there is one."""
     run = Simulation(squares([48]), (2, 4), find_methods(names), engines=("exact",)).run()
     title = draw_errors(run.to_frame()).get_suptitle()
-    assert title.startswith(f"Of independent entries, {words}") if words else title == ""
+    assert title.startswith(f"On independent entries, {words}") if words else title == ""

@@ -150,7 +150,7 @@ def draw_spectra(
         eigenvalues, sides = np.asarray(row["values"], dtype=float), (int(row["p"]), int(row["q"]))
         title, caption = _draw_spectrum(axis, eigenvalues, sides)
         axis.set_title(f"{_name(row)}: {title}")
-        axis.set_xlabel(f"eigenvalue of {_OF[quantity]}ᵀ{_OF[quantity]} / (n σ²)")
+        axis.set_xlabel(f"eigenvalue of {_OF[quantity]}ᵀ{_OF[quantity]} / (n σ²), σ of the bulk")
         captions.append(f"{_name(row)}: {caption}")
     canvas.caption(
         f"Edge: of the law of Tracy and Widom at {SPIKE_LEVEL:.0%}. The axes end at 1.5 edges of "

@@ -55,7 +55,7 @@ def draw_catalogue(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     return canvas.figure
 
 
-_COSTS = "In brackets: what a method spends of the budget, if not all of it."
+_COSTS = "In brackets: what a method spends of the budget, if not 100%."
 
 
 def _with_cost(name: str, spent: str) -> str:

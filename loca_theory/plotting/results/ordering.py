@@ -90,7 +90,9 @@ def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     canvas.caption(" ".join([f"The order of errors {order}.", sentences, *captions]))
     if Accounting.PAPER in failures:
         failed = failures[Accounting.PAPER]
-        canvas.headline(f"The order of Theorem 1 fails at {failed} sizes and ranks r < K/3")
+        canvas.headline(
+            f"If an index costs a number, the order of Theorem 1 fails at {failed} sizes and ranks"
+        )
     canvas.legend(1)
     return canvas.figure
 

@@ -94,7 +94,7 @@ def _headline(table: pd.DataFrame) -> str:
     count = int(leaders.iloc[0])
     where = "at every rank" if count == len(errors) else f"at {count} of {len(errors)} budgets"
     name = options().label(str(leaders.index[0]))
-    return f"Of independent entries, {name} has the smallest error {where}"
+    return f"On independent entries, {name} has the smallest error {where}"
 
 
 def _caption(table: pd.DataFrame, titles: Mapping[str, str]) -> str:
