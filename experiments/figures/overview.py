@@ -36,7 +36,7 @@ def draw_overview(theorem: pd.DataFrame, published: pd.DataFrame) -> Figure:
     _theorem(left, theorem)
     _published(right, published)
     figure.suptitle(
-        "On independent entries LoCA leaves the smallest error.\n"
+        "On independent entries LoCA leaves a smaller error than LoRA.\n"
         "Of published changes, LoRA or plain entries mostly retain more.",
         **HEADLINE,
     )
