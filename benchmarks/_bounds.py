@@ -1,4 +1,4 @@
-"""What a step costs at least: launching its operations, moving its bytes, computing its products.
+"""Lower bounds on the cost of a step: launches of operations, bytes moved and products.
 
 Three estimates of a time, each from a count and a rate that is measured on the machine: operations
 that the processor launches; bytes, where every operation reads and writes each of its tensors once;

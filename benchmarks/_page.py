@@ -32,7 +32,7 @@ TARGETS = (
     # Sums of up to four million products in float32, in a different order.
     Target("analysis", ".*", "largest_relative_difference", high=1e-3),
 )
-"""What a run on a GPU should reach; whole models, which a user feels, come first."""
+"""The targets of a run on a GPU; whole models, which a user feels, come first."""
 
 
 def text(path: Path) -> str:

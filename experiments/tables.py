@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 def stored_rows(folder: Path, name: str) -> list[Row]:
-    """The rows of a table, or none if it is not stored."""
+    """The rows of a table; empty if it is not stored."""
     return load_rows(folder, name)[0].to_pylist() if is_stored(folder, name) else []
 
 

@@ -55,7 +55,7 @@ def printed(table: pd.DataFrame) -> str:
 
 
 def headline(winning: pd.DataFrame) -> str:
-    """What is true of all studies."""
+    """Sentences that hold for all studies."""
     steps = winning[winning["role"] == "increment"]
     fraction = (steps["best"] == "LoCA").groupby([steps["study"], steps["accounting"]]).mean().max()
     return wrapped(

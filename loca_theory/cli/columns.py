@@ -1,4 +1,4 @@
-"""What the columns of a command's tables mean, and the columns of printed tables."""
+"""The option that explains a command's columns, and the columns of printed tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Printed:
         return format(1 - value if self.is_complement else value, self.form)
 
     def meaning(self, row_type: type) -> str:
-        """What the docstring of the row says of the field."""
+        """The meaning of the field, from the docstring of the row."""
         from loca_theory.sweeps.results import meanings
 
         start = f"1 − {self.field}. " if self.is_complement else ""

@@ -35,7 +35,7 @@ _NAMED = 6
 
 
 def meanings(row_type: type) -> dict[str, str]:
-    """What the docstring of a row type says of each of its fields, with its markup."""
+    """The meaning of each field of a row type, from its docstring, with markup."""
     texts = [kind.__doc__ or "" for kind in reversed(row_type.__mro__) if is_dataclass(kind)]
     found = (field for text in texts for field in _FIELD.findall(cleandoc(text)))
     return {name: " ".join(text.split()) for name, text in found}

@@ -82,7 +82,7 @@ class ExtractionTotals:
 
     @property
     def rounding_note(self) -> str:
-        """What was done about the rounding of the fine-tune; "" if it has 24 significant bits."""
+        """How rounding of the fine-tune was handled, in words; "" if it has 24 significant bits."""
         inside, moved = [row for row in self.matrices if row.format], self.moved
         if not inside:
             return ""

@@ -143,7 +143,7 @@ def energy_profiles(
 
 
 def compute_profiles(cell: ProfileCell, pairs: Pairs, device: str) -> Profiles:
-    """What a layer retains by size, in each form that the cell asks for."""
+    """Profiles of the energy that a layer retains by size, in each form that the cell names."""
     with change_of(cell.layer, pairs[cell.tuned[0]], device) as change:
         return Profiles({key: FORMS[key].profile(change) for key in cell.forms})
 

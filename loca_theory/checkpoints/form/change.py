@@ -1,4 +1,4 @@
-"""What a fine-tune changes of a layer, as a form of adapters approximates it."""
+"""The change of one layer by a fine-tune, as a form of adapters approximates it."""
 
 from __future__ import annotations
 

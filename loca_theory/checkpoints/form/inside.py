@@ -78,7 +78,7 @@ class PairCells:
         return replace(self, cells=RoundingCells(self.cells.low.mT, self.cells.high.mT))
 
     def experts(self, count: int) -> list[PairCells]:
-        """The cells of so many matrices, one below the other."""
+        """The cells of ``count`` matrices, one below the other."""
         parts = (end.chunk(count) for end in (self.cells.low, self.cells.high))
         return [replace(self, cells=RoundingCells(*ends)) for ends in zip(*parts, strict=True)]
 

@@ -86,7 +86,7 @@ class EnergyProfile:
 
 
 def fraction(part: float, whole: float) -> float:
-    """The fraction that a part is of a whole, up to rounding; 0 of nothing."""
+    """A part as a fraction of a whole, up to rounding; 0 if the whole is 0."""
     return min(float(part) / whole, 1.0) if whole else 0.0
 
 

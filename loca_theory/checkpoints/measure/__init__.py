@@ -1,1 +1,1 @@
-"""What is measured on one increment, or on two: its rows, and the cells that compute them."""
+"""Measurements on one increment, or on two: their rows, and the cells that compute them."""

@@ -42,7 +42,7 @@ class WeightsCell(MatrixCell):
 
 @dataclass(frozen=True)
 class ComparisonCell(MatrixCell):
-    """The comparison of two fine-tunes; of so many of their singular vectors."""
+    """The comparison of two fine-tunes, and of some of their leading singular vectors."""
 
     experiment: ClassVar[str] = "comparisons"
     result: ClassVar[Any] = Comparison | Skipped

@@ -26,7 +26,7 @@ _BINADES = 8
 
 @dataclass(frozen=True)
 class StoredChange:
-    """What the values of a pair of matrices say of its rounding.
+    """The rounding of a pair of matrices, as far as their values tell.
 
     Attributes:
         format: The narrowest format that holds the fine-tuned matrix; "" beyond float32.

@@ -25,7 +25,7 @@ from loca_theory.checkpoints.source.checkpoint import (
 
 @dataclass(frozen=True)
 class Conversion:
-    """What makes parameters of a model from stored tensors.
+    """A conversion of stored tensors to parameters of a model.
 
     Attributes:
         converter: The rule of transformers.
@@ -122,7 +122,7 @@ class View(Checkpoint):
         return f"not a parameter of {self.model.title}"
 
     def stored_entry(self, name: str) -> TensorEntry | None:
-        """What is stored under a name, also if the model does not have it; None if nothing is."""
+        """The tensor stored under a name, also if the model does not have it; None without one."""
         return self.entries.get(name) or self.source.entries.get(name)
 
     def stored_name(self, name: str) -> str:

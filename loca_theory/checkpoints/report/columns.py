@@ -57,7 +57,7 @@ class Column:
 
     @property
     def unit(self) -> str:
-        """The unit of the numbers: per cent, or none."""
+        """The unit of the numbers: % or "" if they have no unit."""
         return "%" if isinstance(self.form, str) and self.form.endswith("%") else ""
 
     @property

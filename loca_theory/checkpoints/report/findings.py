@@ -1,4 +1,4 @@
-"""What an analysis found, a sentence each: forms, dependence, basis, spectrum, normality."""
+"""The findings of an analysis, a sentence each: forms, dependence, basis, spectrum, normality."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def not_compared(matrices: Sequence[Matrix]) -> list[str]:
 
 
 def budget(grid: Mapping[str, Any]) -> str:
-    """What is charged to a budget in an analysis with these settings."""
+    """The accounting of an analysis with these settings, in words."""
     total = grid["allocate"] or ""
     in_bytes = _IN_BYTES.format(total) if total.endswith("bytes") else ""
     return _BUDGETS[Accounting(grid["accounting"])] + in_bytes

@@ -90,7 +90,7 @@ class Analysis(Result):
 
     @property
     def budget(self) -> str:
-        """What is charged to a budget, in words; the same for all tables and sentences."""
+        """The accounting, in words; the same for all tables and sentences."""
         return budget(self.manifest["grid"])
 
     @cached_property

@@ -76,7 +76,7 @@ class _Problem:
     energy: float = math.inf
 
     def solve(self) -> _Choice:
-        """The best of several choices, or the cheapest if there is no total."""
+        """The best of several choices; the cheapest without a total."""
         problems = (self, *self._settled())
         choices = [choice for problem in problems for choice in problem._choices()]
         if self.total < math.inf:

@@ -1,4 +1,4 @@
-"""What a checkpoint is: named tensors that are loaded one at a time."""
+"""A checkpoint: named tensors that are loaded one at a time."""
 
 from __future__ import annotations
 
@@ -133,13 +133,13 @@ class Checkpoint:
         return list(dict.fromkeys([*self.entries, *self.left_out]))
 
     def entry(self, name: str) -> TensorEntry:
-        """What is stored under a name; raises the reason if it cannot be loaded."""
+        """The entry stored under a name; raises the reason if it cannot be loaded."""
         if name in self.left_out:
             raise self.left_out[name]
         return self.entries[name]
 
     def stored_entry(self, name: str) -> TensorEntry | None:
-        """What is stored under a name, also if the model does not have it; None if nothing is."""
+        """The entry stored under a name, also if the model does not have it; None without one."""
         return self.entries.get(name)
 
     def stored_name(self, name: str) -> str:

@@ -132,7 +132,7 @@ def open_file(path: Path) -> TorchFile | SafetensorsFile:
 
 
 def is_pickled(path: Path) -> bool | None:
-    """Whether a file is of PyTorch, and not of safetensors; None if it looks like neither.
+    """Whether a file holds PyTorch's format, not safetensors; None if it looks like neither.
 
     How it begins decides, then its suffix: a damaged file is named as what it should be.
     """

@@ -117,7 +117,7 @@ def _module(name: str) -> str:
 
 
 def _ties(checkpoint: Checkpoint) -> object:
-    """What the configuration says of a tie between head and embedding; None if nothing."""
+    """Whether the configuration ties head and embedding; None if it does not say."""
     text = checkpoint.config.get("text_config")
     inner = text.get("tie_word_embeddings") if isinstance(text, dict) else None
     return checkpoint.config.get("tie_word_embeddings", inner)

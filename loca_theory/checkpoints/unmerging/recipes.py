@@ -48,7 +48,7 @@ def agree_on_a_merge(
 
 
 def _again(layer: Layer, change: LayerChange, dtype: str, merge: Misses) -> UnmergeCell | None:
-    """The search in a layer with another merge as the guess; None if it is of that merge."""
+    """The search in a layer with another merge as the guess; None if it already has that merge."""
     guess = guess_of(change.row)
     if guess is None or guess.recipe is Recipe.ROUNDED_TWICE or _is_by(change, merge):
         return None

@@ -29,7 +29,7 @@ EITHER = "best"
 """Name of the choice of LoRA and LoCA, in whose folders adapters are written."""
 _NAMED = 4
 _NEARLY_ALL = 0.99
-# What makes such a change, by form and by whether it was rounded twice.
+# Origins of such a change, by form and by whether it was rounded twice.
 _MAKERS = {
     ("LoRA", False): "a merged LoRA",
     ("LoRA", True): "two merged LoRAs, a base that was cast after a merge, or steps of plain SGD",
@@ -56,7 +56,7 @@ _REMARKS = {
 
 @dataclass(frozen=True, repr=False)
 class Unmerged(Result):
-    """What was merged into a checkpoint, and the adapters that PEFT loads.
+    """The changes that were merged into a checkpoint, and the adapters that PEFT loads.
 
     Attributes:
         layers: The changed layers, with the form and size of each change if they were found.
@@ -98,7 +98,7 @@ class Unmerged(Result):
 
     @property
     def verdict(self) -> str:
-        """What was merged, in one sentence, and then what was not found."""
+        """The merged change in one sentence, and then what was not found."""
         if not self.layers and self.changed_outside:
             why = f"; left out: {reasons(self.skipped)}" if self.skipped else ""
             return f"No linear layer changed that could be looked at, but other tensors did{why}."

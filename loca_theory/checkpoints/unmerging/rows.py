@@ -12,7 +12,7 @@ BESIDE_SWAPPED = "not claimed, since other layers look swapped"
 
 @dataclass(frozen=True)
 class UnmergedLayer:
-    """What the stored pair tells of the change of one layer.
+    """The change of one layer, as far as the stored pair tells.
 
     Attributes:
         name: Name of the weight.

@@ -119,7 +119,7 @@ def compute_unmerged(cell: UnmergeCell, pairs: Pairs, device: str) -> LayerChang
 
 
 def guess_of(row: UnmergedLayer) -> Guess | None:
-    """What a row lets one expect of the same weight of another layer."""
+    """The guess that a row gives for the same weight of another layer."""
     size = row.components if row.rank is None else row.rank
     if size is None or row.recipe is None:
         return None

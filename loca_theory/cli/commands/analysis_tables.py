@@ -169,7 +169,7 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
 
 
 def printed_columns() -> dict[str, str]:
-    """What the columns of the printed tables mean, and their last rows."""
+    """Meanings of the columns of the printed tables, and of their last rows."""
     columns = {column.title: column.about for column in (*MATRIX, *CHANGE, *STATISTIC_COLUMNS)}
     return {
         **{title: columns[title] for title in ("shape", "rank 90%")},

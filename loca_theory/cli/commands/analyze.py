@@ -19,7 +19,7 @@ from loca_theory.cli.running import running
 
 
 def printed_columns() -> dict[str, str]:
-    """What the columns of the printed tables mean."""
+    """Meanings of the columns of the printed tables."""
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.cli.commands import analysis_tables
 

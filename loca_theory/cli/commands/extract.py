@@ -41,7 +41,7 @@ _COUNT = {"type": WholeNumber(min=1), "metavar": "N"}
 
 
 def printed_columns() -> dict[str, str]:
-    """What the columns of the printed table mean."""
+    """Meanings of the columns of the printed table."""
     from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 
     columns = (_COLUMNS | _STEPS).items()

@@ -33,7 +33,7 @@ _FOUND = {
 
 
 def printed_columns() -> dict[str, str]:
-    """What the columns of the printed table mean."""
+    """Meanings of the columns of the printed table."""
     from loca_theory.checkpoints.unmerging.rows import UnmergedLayer
 
     columns = {**_CHANGE, "adapter": Printed("outcome"), **_FOUND}.items()

@@ -33,7 +33,7 @@ _SHORT_TITLES = {
     Protocol.SAME_DRAW: "on the same matrix",
     Protocol.IID_REFERENCE: "alone on dependent entries",
 }
-# What the parameter of a structure is.
+# Meanings of the structures' parameters.
 _STRENGTHS = {
     "shared-mean": "variance ρ of a shared mean",
     "equicorrelated": "correlation ρ of all entries",
@@ -115,7 +115,7 @@ def draw_losses(
 
 
 def _strength(structure: str, parameter: str) -> str:
-    """What the parameter of a structure is, in words."""
+    """The meaning of a structure's parameter, in words."""
     own = f"{structure} ({'ρ' if parameter == 'rho' else parameter})"
     return _STRENGTHS.get(structure.partition(":")[0], own)
 

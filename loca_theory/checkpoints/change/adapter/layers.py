@@ -125,7 +125,7 @@ def targeted_parameters(module: str, config: Mapping[str, Any]) -> list[str]:
 
 
 def fits(weight: tuple[int, ...], shape: tuple[int, ...] | None, *, can_turn: bool) -> bool:
-    """Whether a weight may have an increment that is of this shape in the adapter."""
+    """Whether a weight may have an increment of this shape in the adapter."""
     if len(weight) > 2:
         # A kernel may be flattened.
         return shape in (None, weight, (weight[0], math.prod(weight[1:])))
