@@ -16,7 +16,7 @@ from PIL import Image
 
 import loca_theory as loca
 from loca_theory.plotting import FIGURES
-from loca_theory.plotting.lines import TITLES, key
+from loca_theory.plotting.looks import TITLES, key
 from loca_theory.plotting.paper_figure import Computed, PaperFigure
 from loca_theory.plotting.pictures import views
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from experiments.figures.runs import nothing_to_draw
 from loca_theory.plotting.canvas import BLACK, BLUE, Canvas, styled
-from loca_theory.plotting.lines import LOOKS
+from loca_theory.plotting.looks import LOOKS
 
 # Okabe and Ito's and Tol's colours; marks say the same in grey.
 _OPTIMIZERS = {"SGD": (BLUE, "o"), "Adam": ("#aa4499", "s"), "AdamW": ("#332288", "^")}

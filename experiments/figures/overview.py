@@ -10,7 +10,7 @@ from experiments.figures.published import draw_studies
 from experiments.published.measures import FORMS
 from experiments.published.page import STUDIES, winners
 from loca_theory.plotting.canvas import HEADLINE, Picture, styled
-from loca_theory.plotting.lines import LOOKS
+from loca_theory.plotting.looks import LOOKS
 
 _SIZE, _RANK = 768, 8
 _THEOREM = {"printed line": "random locations", "LoRA": "LoRA", "LoCA": "LoCA"}

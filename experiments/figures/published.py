@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from experiments.published.measures import FORMS
 from experiments.published.page import ACCOUNTINGS, RANK, STUDIES, counts, winners
 from loca_theory.plotting.canvas import Picture, styled
-from loca_theory.plotting.lines import LOOKS
+from loca_theory.plotting.looks import LOOKS
 
 _COLORS = {form: LOOKS[form].color for form in FORMS}
 # Position and thickness of the bars of a study, from the top.

@@ -30,7 +30,7 @@ from loca_theory.plotting.canvas import (
     Canvas,
     styled,
 )
-from loca_theory.plotting.lines import Look
+from loca_theory.plotting.looks import Look
 
 _LOOKS = {
     "lora": Look(RED),

@@ -97,7 +97,7 @@ _PRINTING = (
 
 
 def demo_option(verb: str) -> Callable[[Any], Any]:
-    """The option for checkpoints that come with the package, in place of the user's."""
+    """The option for checkpoints that come with the package, instead of the user's."""
     text = f"{verb} a small pair of checkpoints that comes with the package."
     return click.option("--demo", is_flag=True, help=text)
 

@@ -20,7 +20,7 @@ from experiments.figures.prediction import draw_prediction
 from experiments.figures.runs import draw_budgets, draw_sensitivity, draw_training
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting import figure
-from loca_theory.plotting.lines import LOOKS
+from loca_theory.plotting.looks import LOOKS
 
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "figures"

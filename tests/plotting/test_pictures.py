@@ -28,7 +28,7 @@ from loca_theory.expressivity.method_table import methods
 from loca_theory.expressivity.theorem1.ordering import Ordering
 from loca_theory.plotting import plot
 from loca_theory.plotting.canvas import mark
-from loca_theory.plotting.lines import looks_of
+from loca_theory.plotting.looks import looks_of
 from loca_theory.plotting.results.phase import draw_phase
 from loca_theory.plotting.results.simulation import draw_errors
 from loca_theory.sweeps import Runner

@@ -15,7 +15,8 @@ from loca_theory.expressivity.methods import low_rank
 from loca_theory.expressivity.methods.names import known_name
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.simulation import Simulation, squares
-from loca_theory.plotting.lines import LOOKS, label_heights
+from loca_theory.plotting.lines import label_heights
+from loca_theory.plotting.looks import LOOKS
 from loca_theory.plotting.results.simulation import draw_errors
 from loca_theory.sweeps import Runner
 

@@ -17,7 +17,7 @@ from loca_theory.checkpoints.report.columns import (
     Column,
     with_values,
 )
-from loca_theory.plotting.lines import titles_of
+from loca_theory.plotting.looks import titles_of
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis

@@ -20,7 +20,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import MarchenkoPastur, fit_bulk
 from loca_theory.increments.spectrum import SPIKE_LEVEL
 from loca_theory.plotting.canvas import BLACK, BLUE, Canvas, NamedPicture, mark, styled
-from loca_theory.plotting.lines import TITLES, key, looks_of
+from loca_theory.plotting.looks import TITLES, key, looks_of
 from loca_theory.plotting.options import options
 from loca_theory.plotting.results.methods import draw_measured
 from loca_theory.plotting.results.phase import draw_phase, phase_marks

@@ -13,7 +13,8 @@ from loca_theory.dependence.design import Protocol
 from loca_theory.expressivity import Budget
 from loca_theory.expressivity.spending import off_budgets
 from loca_theory.plotting.canvas import COLORS, Canvas, NamedPicture, styled
-from loca_theory.plotting.lines import TITLES, draw_lines, key, looks_of, titles_of
+from loca_theory.plotting.lines import draw_lines
+from loca_theory.plotting.looks import TITLES, key, looks_of, titles_of
 from loca_theory.plotting.results.phase import draw_phase
 
 if TYPE_CHECKING:

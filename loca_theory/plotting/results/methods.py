@@ -9,7 +9,7 @@ from matplotlib.ticker import PercentFormatter
 from loca_theory.expressivity.methods.registry import METHODS
 from loca_theory.expressivity.spending import off_budget
 from loca_theory.plotting.canvas import BLACK, BLUE, Canvas, styled
-from loca_theory.plotting.lines import TITLES, key
+from loca_theory.plotting.looks import TITLES, key
 from loca_theory.plotting.options import options
 
 if TYPE_CHECKING:

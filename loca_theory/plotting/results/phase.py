@@ -12,7 +12,7 @@ from loca_theory.dependence.closed_forms import energy_retained_with_spike, limi
 from loca_theory.dependence.design import Protocol
 from loca_theory.expressivity.limits import coefficient_fraction, low_rank_fraction
 from loca_theory.plotting.canvas import BLACK, Canvas, mark, styled
-from loca_theory.plotting.lines import looks_of
+from loca_theory.plotting.looks import looks_of
 from loca_theory.plotting.options import options
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from loca_theory.plotting.canvas import (
     Canvas,
     styled,
 )
-from loca_theory.plotting.lines import Look
+from loca_theory.plotting.looks import Look
 from loca_theory.plotting.options import options
 
 if TYPE_CHECKING:

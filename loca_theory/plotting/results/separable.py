@@ -14,7 +14,7 @@ from scipy import interpolate, ndimage
 from loca_theory.dependence.design import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.plotting.canvas import BLACK, Canvas, styled
-from loca_theory.plotting.lines import LOOKS
+from loca_theory.plotting.looks import LOOKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,15 +15,8 @@ from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import METHODS
 from loca_theory.expressivity.spending import off_budget
 from loca_theory.plotting.canvas import Canvas, NamedPicture, styled
-from loca_theory.plotting.lines import (
-    BAND,
-    TITLES,
-    draw_lines,
-    in_order,
-    key,
-    looks_of,
-    titles_of,
-)
+from loca_theory.plotting.lines import BAND, draw_lines
+from loca_theory.plotting.looks import TITLES, in_order, key, looks_of, titles_of
 from loca_theory.plotting.options import options
 
 if TYPE_CHECKING:
