@@ -104,8 +104,9 @@ def _of_low_rank(tall: torch.Tensor) -> Array | None:
     for rows in tall.split(_ROWS):
         wide = rows.double()
         image = wide @ basis
-        outside = (wide - image @ basis.mT).square().sum()
-        if outside > _ROUNDING * wide.square().sum():
+        # The basis is orthonormal, so that the energies outside and inside it add up.
+        energy = torch.linalg.vector_norm(wide) ** 2
+        if energy - torch.linalg.vector_norm(image) ** 2 > _ROUNDING * energy:
             return None
         gram.addmm_(image.mT, image)
     leading = _eigenvalues(gram)
