@@ -39,8 +39,9 @@ FAMILIES = ["ar1:0.3,blocks:2,spiked,scaled", "spiked:2,ar1,blocks,power-law"]
 CORRELATED = f"{SIMULATED} --structures {FAMILIES[0]} --rho 0.2 --fraction 0.1 --exponent 1"
 ANALYSED = "--r 1 -j 1"
 EXTRACTED = "--include 1.attention -j 1"
+SIZES = {"--r", "--components", "--energy", "--allocate"}
 # An extraction has one size; no config.json says the model, so nothing can be checked.
-UNFIT = {"--r", "--components", "--energy", "--allocate", "--check", "--inputs", "--requantise"}
+UNFIT = SIZES | {"--check", "--inputs", "--requantise", "--demo"}
 LIMITS = {"--floor", "--cap"}
 STORED = f"--results '{FIGURES}' -j 1"
 # Short runs that succeed: options, arguments, and the options that do not go with these.
@@ -158,6 +159,7 @@ APART = {
     "--methods": {"--sampler", "--engine"},
     "--method": LIMITS | {"--serve"},
     "--serve": {"--save-module"},
+    "--allocate": {"--accounting"},
 }
 # These start processes, wait for a network or print help, and have tests of their own.
 NEVER = {
