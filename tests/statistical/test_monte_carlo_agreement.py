@@ -152,6 +152,6 @@ def test_every_simulated_method_is_covered():
 @pytest.mark.parametrize("method", SAMPLED)
 @pytest.mark.parametrize("sampler", [*Sampler], ids=[sampler.value for sampler in Sampler])
 def test_means_are_the_exact_ones_over_many_draws(method, sampler):
-    draws = 20_000 if sampler is Sampler.REDUCED else 4000
+    draws = 5000 if sampler is Sampler.REDUCED else 1000
     z_scores = deviations(method, sampler, draws)
     assert_near(z_scores, draws)
