@@ -110,7 +110,7 @@ def draw_losses(
     p, q = map(int, table[["p", "q"]].iloc[0])
     off = off_budgets(table["method"], [Budget(p, q, int(r)) for r in ranks])
     if costs := [f"{name} {text}" for name, text in off.items()]:
-        caption += f" Off the budget: {', '.join(costs)} of it."
+        caption += f" Methods that spend another budget: {', '.join(costs)} of it."
     canvas.caption(caption)
     return canvas.figure
 
