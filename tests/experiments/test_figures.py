@@ -113,9 +113,11 @@ def test_clusters_and_axes_of_what_comes_back_have_labels():
     assert [text.get_text() for text in axes[0].texts] == [f"rank {r}" for r in (4, 8, 16, 32)]
 
 
-def test_the_title_of_the_losses_says_what_differs():
-    title = draw_training(stored("training_process"), stored("verdicts")).get_suptitle()
-    assert re.search(r"the final losses\s+\(per cent, .* − LoCA\) differ by [+−]\d", title)
+def test_the_title_of_the_losses_is_of_what_is_drawn_and_the_caption_of_all_tasks():
+    picture = draw_training(stored("training_process"), stored("verdicts"))
+    assert "vision: from LoCA 0.60 to random locations (V1) 0.74" in picture.get_suptitle()
+    said = r"the final losses \(per cent, .* − LoCA\) differ by [+−]\d"
+    assert re.search(said, picture.caption)
 
 
 def some(name, count=None, **changed):

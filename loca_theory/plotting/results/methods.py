@@ -48,13 +48,13 @@ def draw_catalogue(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     _label_rows(axis, [_with_cost(options().label(n), costs[n]) for n in table["method"]])
     axis.set_xlim(left=0)
     where = f"{p} × {q} independent entries, budget of LoRA of rank {r}"
-    axis.set_xlabel(f"energy retained of {where}\n{_COSTS}")
+    axis.set_xlabel(f"energy retained of {where}{_COSTS if any(costs.values()) else ''}")
     canvas.headline(_headline(dict(zip(table["method"], 1 - table["error"], strict=True))))
     canvas.legend(2)
     return canvas.figure
 
 
-_COSTS = "in brackets: what a method spends of the budget, if not 100%"
+_COSTS = "\nin brackets: what a method spends of the budget, if not 100%"
 
 
 def _with_cost(name: str, spent: str) -> str:
@@ -109,7 +109,8 @@ def draw_measured(
     _label_rows(axis, [_with_cost(label, spent) for label, spent in names])
     canvas.caption(key(medians.index, {**TITLES, **titles}))
     axis.set_xlim(0, 1)
-    axis.set_xlabel(f"energy of ΔW retained at the budget of LoRA of rank {r}\n{_COSTS}")
+    what = f"energy of ΔW retained at the budget of LoRA of rank {r}"
+    axis.set_xlabel(f"{what}{_COSTS if any(spent for _, spent in names) else ''}")
     canvas.headline(f"{_headline(dict(zip(medians.index, medians, strict=True)))} (medians)")
     canvas.legend(3)
     return canvas.figure
