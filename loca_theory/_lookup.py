@@ -34,16 +34,24 @@ def find(what: str, name: object, known: Mapping[str, _T]) -> _T:
 
 def unknown_name(what: str, name: object, known: Iterable[str]) -> InvalidArgumentError:
     """The error of an unknown name, which suggests the nearest; of many names, up to three."""
+    names = list(known)
+    are_many = len(names) > _LISTED
+    near = nearest(name, names, _NEAREST if are_many else 1)
+    hint = f"did you mean {' or '.join(near)}? Otherwise " if near else ""
+    choice = f"one of {len(names)} names" if are_many else f"from {', '.join(names)}"
+    return InvalidArgumentError(f"unknown {what} {name!r}; {hint}choose {choice}")
+
+
+def nearest(name: object, known: Iterable[str], count: int = _NEAREST) -> list[str]:
+    """The known names that are most like one, in any case of letters; else those that hold it."""
     from difflib import get_close_matches
 
-    of, typed = {one.casefold(): one for one in known}, str(name).casefold()
-    are_many = len(of) > _LISTED
-    near = get_close_matches(typed, of, _NEAREST if are_many else 1)
+    if not isinstance(name, str):
+        return []
+    of, typed = {one.casefold(): one for one in known}, name.casefold()
+    near = get_close_matches(typed, of, count)
     near = near or [one for one in of if typed and typed in one][:_NEAREST]
-    names = [of[one] for one in near] if isinstance(name, str) else []
-    hint = f"did you mean {' or '.join(names)}? Otherwise " if names else ""
-    choice = f"one of {len(of)} names" if are_many else f"from {', '.join(of.values())}"
-    return InvalidArgumentError(f"unknown {what} {name!r}; {hint}choose {choice}")
+    return [of[one] for one in near]
 
 
 def member(kind: type[_E], what: str, value: object) -> _E:

@@ -1,4 +1,4 @@
-"""The gallery: every stored figure, what it shows, and the line that draws it from stored data.
+"""The gallery: every stored figure, what it shows, and what draws it from stored data.
 
 The figures are those of :data:`loca_theory.plotting.FIGURES`, and the pictures of results that are
 stored beside them.
@@ -7,10 +7,8 @@ stored beside them.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
@@ -38,7 +36,6 @@ def page(figures: Mapping[str, PaperFigure], root: Path) -> str:
     lines: list[str] = []
     for label, figure in figures.items():
         lines += _section(label, figure.title, figure.shows, pictures.pop(label, None), root)
-        lines += _drawn_by(f'loca.figure("{label}", results="{FOLDER}")', figure.draw)
         lines += _data(figure)
         if figure.in_paper:
             lines += [f"In the paper: {figure.in_paper}.", ""]
@@ -71,7 +68,7 @@ def _section(name: str, title: str, shows: str, picture: Path | None, root: Path
         return
     with Image.open(root / picture) as image:
         caption = _without_titles(image.info.get("Description") or f"{shows}.")
-    yield from (f"![{title}](../{picture.as_posix()})", "", f"`{name}`: {caption}", "")
+    yield from (f"![{name}](../{picture.as_posix()})", "", f"`{name}`: {caption}", "")
 
 
 def _without_titles(caption: str) -> str:
@@ -79,24 +76,6 @@ def _without_titles(caption: str) -> str:
     titles = {key([name], TITLES).removesuffix(".") for name in TITLES}
     sentences = caption.removesuffix(".").split(". ")
     return ". ".join(text for text in sentences if not titles & {*text.split("; ")}) + "."
-
-
-def _drawn_by(call: str, draw: Callable[..., Any]) -> Iterator[str]:
-    function = drawing_function(draw)
-    yield from (f"`{call}`, drawn by `{function.__module__}.{function.__name__}`.", "")
-
-
-def drawing_function(draw: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that draws: a named one, or what a partial or a lambda calls."""
-    draw = inspect.unwrap(draw)
-    if isinstance(draw, partial):
-        return drawing_function(draw.func)
-    if draw.__name__ != "<lambda>":
-        return draw
-    known = inspect.getclosurevars(draw)
-    called = {**known.globals, **known.nonlocals}
-    (name,) = [name for name in called if name.startswith("draw")]
-    return drawing_function(called[name])
 
 
 def _data(figure: PaperFigure) -> Iterator[str]:
@@ -114,7 +93,7 @@ def _result_picture(name: str, path: Path, root: Path) -> Iterator[str]:
         (view,) = [one for one in views(kind.load(root / folder)) if one.name == view_name]
         call = f'loca.plot(loca.{kind.__name__}.load("{folder}"), "{view_name}")'
         yield from _section(name, view.title, view.title, path, root)
-        yield from _drawn_by(call, view.draw)
+        yield from (f"`{call}`", "")
         return
     msg = f"{path} is neither a figure of FIGURES nor a picture of a result; delete it"
     raise ValueError(msg)

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.plotting.canvas import BLUE, GREY, Picture, styled
+from loca_theory.plotting.canvas import BLUE, GREY, HEADLINE, Picture, styled
 
 # The scopes that are drawn, and their titles.
 _PANELS = {
@@ -45,4 +45,6 @@ def draw_prediction(table: pd.DataFrame) -> Figure:
         axis.grid(visible=False, axis="y")
         axis.tick_params(axis="y", length=0)
     axes[0].set_yticks(heights, titles)
+    named = "; ".join(titles[rows.loc[differs, "predictor"]]) or "nothing"
+    figure.suptitle(f"Predictive without LoRA: {named}", **HEADLINE)
     return figure

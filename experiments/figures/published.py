@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 
 from experiments.published.measures import FORMS
 from experiments.published.page import ACCOUNTINGS, RANK, STUDIES, counts, winners
-from loca_theory.plotting.canvas import Picture, styled
+from loca_theory.plotting.canvas import HEADLINE, Picture, styled
 from loca_theory.plotting.looks import LOOKS
 
 _COLORS = {form: LOOKS[form].color for form in FORMS}
@@ -31,6 +31,7 @@ def draw_published(table: pd.DataFrame) -> Figure:
     best = winners(table)
     figure = Picture(figsize=(11.0, 0.5 * best["study"].nunique() + 1.6))
     axes = figure.subplots(1, len(ACCOUNTINGS), sharey=True)
+    figure.suptitle(_leaders(best[best["role"] == "increment"]), **HEADLINE)
     for axis, (accounting, price) in zip(axes, ACCOUNTINGS.items(), strict=True):
         draw_studies(axis, best[best["accounting"] == accounting], _ROLES)
         axis.set_title(f"an index costs {price}")
@@ -39,6 +40,18 @@ def draw_published(table: pd.DataFrame) -> Figure:
                        fontsize=8)  # fmt: skip
     figure.legend(handles=form_key(), loc="outside lower center", ncols=3, fontsize=8)
     return figure
+
+
+def _leaders(increments: pd.DataFrame) -> str:
+    """Which forms retain most in the most matrices of a study, and LoRA in how many of them."""
+    parts = increments.groupby(["accounting", "study"])
+    leaders = parts["best"].agg(lambda best: best.value_counts().idxmax())
+    leading = " or ".join(form for form in FORMS if form in {*leaders})
+    lora = ", ".join(str((leaders[name] == "LoRA").sum()) for name in ACCOUNTINGS)
+    return (
+        f"{leading} retains most of ΔW in the most matrices of a study: "
+        f"LoRA in {lora} of {increments['study'].nunique()}, from left to right"
+    )
 
 
 def draw_studies(axis: Axes, rows: pd.DataFrame, roles: Mapping[str, tuple[float, float]]) -> None:

@@ -164,22 +164,37 @@ def draw_training(table: pd.DataFrame, verdicts: pd.DataFrame | None = None) -> 
             level = math.log(_CLASSES[str(task)])
             axis.axhline(level, color="#444444", lw=0.8, ls=":", label="guessing")
         axis.set(xlabel="step", ylabel="validation loss", title=str(task))
-    if verdicts is not None:
-        canvas.headline(_over_many_tasks(verdicts))
-    _add_legend(canvas, "Lines: means over seeds; bands: ±1 standard error.")
+    canvas.headline(_final_losses(table))
+    caption = "Lines: means over seeds; bands: ±1 standard error."
+    _add_legend(canvas, caption if verdicts is None else f"{caption} {_over_many_tasks(verdicts)}")
     return canvas.figure
+
+
+def _final_losses(table: pd.DataFrame) -> str:
+    """The method with the smallest and the largest final loss of each task, in the mean."""
+    table = table.dropna(subset="validation_loss")
+    last = table[table["step"] == table.groupby("task")["step"].transform("max")]
+    texts = []
+    for task, rows in last.groupby("task", sort=False):
+        means = rows["validation_loss"].astype(float).groupby(rows["title"]).mean()
+        best, worst = (
+            f"{title_in_words(str(title))} {means[title]:.2f}"
+            for title in (means.idxmin(), means.idxmax())
+        )
+        texts.append(f"{task}: from {best} to {worst}")
+    return f"Final validation loss of the methods, mean over seeds\n{'; '.join(texts)}"
 
 
 def _over_many_tasks(verdicts: pd.DataFrame) -> str:
     """The result of the comparison of the loss over the most tasks, in words."""
     rows = largest_design(verdicts[verdicts["measure"] == "loss"])
     if rows.empty:
-        return "Loss of single tasks"
+        return ""
     line = rows.iloc[0]
     methods, difference = title_in_words(line["title"]), difference_in_words(line)
     return (
-        f"Loss of single tasks. Over {kinds_in_words(rows)}, the final losses\n"
-        f"(per cent, {methods}) differ by {difference}"
+        f"Over {kinds_in_words(rows)}, the final losses (per cent, {methods}) differ by "
+        f"{difference}."
     )
 
 

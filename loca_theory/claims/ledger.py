@@ -6,7 +6,6 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
-from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from loca_theory import _arguments
+from loca_theory._lookup import nearest
 from loca_theory.claims.claim import EMPIRICAL, Claim, LedgerError, Text
 from loca_theory.claims.role import Role
 from loca_theory.claims.rules import FAMILY_WISE, STRICT
@@ -92,8 +92,8 @@ class Ledger:
     def _hint(self, name: object) -> str:
         """An unknown name with the nearest claims and families."""
         ids = {key for claim in self.claims for key in (claim.id, claim.id.partition(".")[0])}
-        near = ", ".join(get_close_matches(str(name), ids, n=3, cutoff=0.6))
-        return f"{name!r} (nearest: {near})" if near else repr(name)
+        near = " or ".join(nearest(name, sorted(ids)))
+        return f"{name!r} (did you mean {near}?)" if near else repr(name)
 
 
 def by_section(listed: Iterable[Any]) -> dict[str, list[Any]]:

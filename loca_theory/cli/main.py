@@ -8,6 +8,7 @@ from typing import NoReturn
 import click
 
 from loca_theory import __version__
+from loca_theory._lookup import unknown_name
 from loca_theory.cli.command import Command
 
 _GROUPS = {
@@ -24,8 +25,11 @@ class _LazyGroup(Command, click.Group):  # pyright: ignore[reportIncompatibleMet
         return [name for names in _GROUPS.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
-            return None
+        names = self.list_commands(ctx)
+        if cmd_name not in names:
+            if ctx.resilient_parsing:  # of a line that the shell completes
+                return None
+            raise unknown_name("command", cmd_name, names)
         return import_module(f"loca_theory.cli.commands.{cmd_name}").command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

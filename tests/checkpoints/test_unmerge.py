@@ -144,6 +144,27 @@ def test_layers_of_either_form_are_two_adapters(llama, tmp_path):
         result.state_dict()
 
 
+@pytest.mark.parametrize("forms", [("lora",), ("lora", "loca")])
+def test_the_code_of_the_card_loads_the_adapters(llama, tmp_path, forms):
+    tuned = merged(llama, peft.LoraConfig(r=3, target_modules=["q_proj"]))
+    if "loca" in forms:
+        tuned = merged(tuned, LoCAConfig(n_frequency=100, target_modules=["v_proj"]))
+    llama.save_pretrained(tmp_path / "base")
+    tuned.save_pretrained(tmp_path / "merged")
+    base, checkpoint = (tmp_path / name / "model.safetensors" for name in ("base", "merged"))
+    result = unmerge(base, checkpoint)
+    result.save(tmp_path)
+    card = (tmp_path / "lora" / "README.md").read_text(encoding="utf-8")
+    assert f'base_model: "{tmp_path / "base"}"\n' in card
+    code = card.partition("```python\n")[2].partition("```")[0]
+    code = code.replace("PATH_OR_NAME_OF_THIS_ADAPTER", str(tmp_path / "lora"))
+    scope = {}
+    exec(code.replace("PATH/", f"{tmp_path}/"), scope)
+    remerged = scope["model"].merge_and_unload().state_dict()
+    for name, weight in tuned.state_dict().items():
+        assert (weight == remerged[name]).double().mean() > 0.99, name
+
+
 def test_factors_in_half_precision_say_what_merging_them_gives(llama, tmp_path):
     tuned = merged(llama, peft.LoraConfig(r=3, target_modules=["q_proj"]), size=3e-2)
     result = unmerge(llama, tuned, dtype="bfloat16")

@@ -93,8 +93,8 @@ def test_claims_are_found_by_name_and_family_and_grouped_by_section():
 
 
 def test_unknown_claims_are_refused_with_the_nearest():
-    message = r"^unknown claims 'theorem1\.ordr' \(nearest: theorem1\.order.*\), 'gradiant\.' "
-    message += r"\(nearest: gradient.*\), 'zzzzzzzzzz', ''; "
+    message = r"^unknown claims 'theorem1\.ordr' \(did you mean theorem1\.order .*\), 'gradiant\.' "
+    message += r"\(did you mean gradient.*\), 'zzzzzzzzzz', ''; "
     message += r"loca_theory\.claims\.load_ledger\(\) has all$"
     with pytest.raises(InvalidArgumentError, match=message):
         LEDGER.find(["theorem1.ordr", "theorem1.order", "gradiant.", "zzzzzzzzzz", ""])

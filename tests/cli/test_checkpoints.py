@@ -167,8 +167,8 @@ def test_all_methods_are_those_that_approximate_a_matrix(cli, pair):
 def test_methods_that_are_off_the_budget_are_said(cli, pair):
     """DoRA has q = 40 magnitudes beside the 2·(48 + 40) numbers of LoRA."""
     done = cli("analyze", *pair, "--r", "2", "--methods", "DoRA", "--quiet")
-    assert "Off the budget: DoRA 123% of it." in " ".join(done.out.split())
-    assert "Off the budget" not in cli("analyze", *pair, "--r", "2", "--quiet").out
+    assert "Methods that spend another budget: DoRA 123% of it." in " ".join(done.out.split())
+    assert "another budget" not in cli("analyze", *pair, "--r", "2", "--quiet").out
 
 
 @pytest.mark.parametrize("command", [("analyze", "--r", 2), ("extract", "--components", 100)])
@@ -217,6 +217,13 @@ def test_the_result_says_where_the_adapter_is(cli, pair):
         "identical_half_safe"
     )
     assert lines[1].startswith("layers.0.q_proj.weight,48x40,loca,,100,100,")
+
+
+def test_the_demo_needs_no_size_and_says_why_it_has_another_matrix_than_that_of_analyze(cli):
+    done = cli("extract", "--demo", "--method", "lora")
+    assert done.err.startswith("note: without a size, --demo takes --r 8\n")
+    assert "of 9 increments is retained.\nanalyze leaves out 1 of them, because a side" in done.out
+    assert "demo takes" not in cli("extract", "--demo", "--components", 9).err
 
 
 def test_a_total_is_split_and_compared_with_uniform_sizes(cli, cwd, pair):

@@ -138,7 +138,7 @@ def test_what_methods_spend_off_the_budget_is_below_the_table(table):
         row("VeRA", 2, spent=1.5),
         row("printed line", spent=None),
     ]
-    assert "†: off the budget: VeRA 50% to 150% of it" in table(*rows)
+    assert "†: spent of the budget: VeRA 50% to 150%" in table(*rows)
     assert not any("†" in line for line in table(row("LoCA")))
 
 

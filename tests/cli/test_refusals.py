@@ -16,7 +16,7 @@ SMALL = {
 }
 # The command, what is added to its small run; the exit code; a part of the line.
 REFUSED = [
-    ("simulat", 2, "No such command 'simulat'; see loca-theory --help"),
+    ("simulat", 2, "unknown command 'simulat'; did you mean simulate? Otherwise choose from"),
     ("--verbose", 2, "No such option"),
     ("simulate -3", 2, "No such option '-3'; see loca-theory simulate --help"),
     ("simulate --r -3", 2, "'-3' is not a whole number between 1 and"),
@@ -63,7 +63,7 @@ REFUSED = [
     ("extract --r 2 --requantise 3", 2, "are for the check of the adapter; pass --check as well"),
     ("extract --r 2 --cap 3", 2, "pass --allocate 4MB or --energy 0.9 as well"),
     ("extract --r 2 --save-module 'x{'", 2, "--save-module x{ cannot be stored"),
-    ("verify nil theorem1.ordr", 2, "unknown claims 'nil', 'theorem1.ordr' (nearest: "),
+    ("verify nil theorem1.ordr", 2, "unknown claims 'nil', 'theorem1.ordr' (did you mean "),
     ("verify nil", 2, "`loca-theory verify --list` has all"),
     ("verify --quick --deep", 2, "--quick and --deep exclude each other"),
     ("figures sim_1 sim_9", 2, "unknown figure 'sim_9'; did you mean sim_3? Otherwise choose from"),

@@ -90,6 +90,12 @@ def test_one_claim_is_shown_with_its_details_and_files(verify, cwd):
     assert f"note: results are in {cwd / 'ledger'}: claims.json, CLAIMS.md, claims.p" in done.err
 
 
+def test_a_check_that_may_take_long_is_announced(cli, verify):
+    first = "note: checking 3 claims at the tier default\n"
+    assert cli("verify", "parseval", "--jobs", "1").err.startswith(first)
+    assert "checking" not in verify("parseval").err
+
+
 def test_strict_exits_with_3_if_a_claim_is_not_supported(verify):
     assert verify("parseval.factor", "--strict").code == 3
     assert verify("parseval.factor").code == 0

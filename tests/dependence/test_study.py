@@ -167,7 +167,7 @@ def test_methods_that_are_named_stand_beside_the_two_compared():
 
 def test_a_picture_says_which_methods_are_off_the_budget():
     result = correlate(8, ranks=1, methods="DoRA", structures="ar1", rho=0.1, **SMALL, runner=ALONE)
-    assert "Off the budget: DoRA 150% of it" in plot(result).caption
+    assert "Methods that spend another budget: DoRA 150% of it" in plot(result).caption
 
 
 def test_a_method_of_the_users_own_has_rows_and_a_line():

@@ -136,8 +136,8 @@ def test_the_key_says_what_the_names_stand_for(tables):
     assert not re.search(r"(?<![\w-])LoRA: LoRA", key), "its title begins with its name"
     simulated = "DoRA, VeRA, LoHa, HiRA, GLoRA, Uni-LoRA, VB-LoRA, RandLoRA"
     assert f"Simulated: {simulated} (3 draws; ±2 standard errors at most ±" in key
-    assert "Off the budget: DoRA 112% to 125%, " in key
-    assert "Off the budget" not in draw_errors(tables("sizes")).caption
+    assert "Methods that spend another budget: DoRA 112% to 125%, " in key
+    assert "another budget" not in draw_errors(tables("sizes")).caption
     assert "(1 draws; no band)" in draw_errors(tables("one draw")).caption
     assert "draws" not in draw_errors(tables("limits alone")).caption
 

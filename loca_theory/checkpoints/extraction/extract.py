@@ -19,7 +19,7 @@ from loca_theory.checkpoints.extraction.result import Extraction
 from loca_theory.checkpoints.extraction.saved_modules import find_saved_modules
 from loca_theory.checkpoints.extraction.serving import check_readable, check_serves
 from loca_theory.checkpoints.sizes.size import DTYPES, AdapterSize, TotalSize
-from loca_theory.checkpoints.source.open import Source, describe, is_path
+from loca_theory.checkpoints.source.open import Source, base_name, describe
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
@@ -168,11 +168,8 @@ def extract(
             'serve="vllm" out'
         )
     task = Task({"": pair}, device, runner, skipped)
-    # Of the base model, for the adapter's configuration.
-    name = describe(base).removeprefix("hub:") if is_path(base) else None
-    name = name or getattr(base, "name_or_path", None) or None
     extractor = Extractor(layers, task, size, dtype, saved, has_one_rank, looks_inside)
-    rows, adapters = extractor.run(name)
+    rows, adapters = extractor.run(base_name(base))
     inside = {row.name for row in rows} | set(saved.tensors)
     grid = {
         "base": describe(base),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from loca_theory.checkpoints.change.adapter.layers import PREFIX
 from loca_theory.checkpoints.change.comparable import reasons
 from loca_theory.checkpoints.extraction.serving import serving_engines
 from loca_theory.checkpoints.form.forms import FORMS
+from loca_theory.checkpoints.form.loading import loading_code
 
 _TEMPLATE = Path(__file__).with_name("card.md.j2")
 
@@ -94,27 +94,16 @@ def card_of(extraction: Any, method: str) -> str:
     from jinja2 import Template
 
     adapter, form = extraction.adapters[method], FORMS[method]
-    config = adapter.config
-    packages = {FORMS[key].config_class[0] for key in extraction.adapters} - {"peft"}
+    config, grid = adapter.config, extraction.manifest["grid"]
     template = Template(_TEMPLATE.read_text(encoding="utf-8"), keep_trailing_newline=True)
     return template.render(
         extraction=extraction,
-        grid=extraction.manifest["grid"],
+        grid=grid,
         form=form,
-        packages=packages,
-        of_transformers=_is_of_transformers(extraction.manifest["grid"]["model"]),
         matrices=[row for row in extraction.matrices if row.method == method],
         base=json.dumps(config["base_model_name_or_path"]),
         saved=[module.removeprefix(PREFIX) for module in config["modules_to_save"] or ()],
         left_out=reasons(extraction.skipped) or "nothing",
         engines=serving_engines(form, config, adapter.tensors),
+        loading=loading_code(extraction.adapters, grid["model"], grid["vocabulary"]),
     )
-
-
-def _is_of_transformers(model: str | None) -> bool:
-    """Whether transformers has a class of this name."""
-    if model is None or find_spec("transformers") is None:
-        return False
-    import transformers
-
-    return hasattr(transformers, model)

@@ -129,9 +129,9 @@ class MatrixError(IncrementRow):
         iid_error: Expected error for independent normal entries; None if only simulation gives it.
         shuffled_error: Error on the same entries in random order, which removes their dependence
             but not their distribution; None but for one matrix per kind, unless all were asked for.
-        spectral_error: Expected error for the same singular values and random singular vectors; see
-            :func:`~loca_theory.expressivity.spectral_error`. Less ``error``, it is what the basis
-            of the method is worth here. None if only simulation can give it.
+        spectral_error: Expected error on a matrix with the same singular values, whose singular
+            vectors are random and so unrelated to the method's basis. This minus ``error`` is what
+            the basis is worth on the matrix. None if only simulation can give it.
         inputs_shuffled_error: Error of D (LoCA) with the columns in random order, which takes away
             what is smooth along the inputs. None for others, and where D's basis is worth < 0.03.
         outputs_shuffled_error: The same with the rows in random order.

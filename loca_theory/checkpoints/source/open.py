@@ -60,6 +60,18 @@ def describe(source: Source) -> str:
     return f"{kind} {'x'.join(map(str, source.shape))}" if is_array(source) else kind
 
 
+def base_name(base: Source) -> str | None:
+    """Name by which an adapter's configuration calls its base: of the hub, a path, or its own.
+
+    Of a file it is the folder, if that has the configuration of a model.
+    """
+    if not is_path(base):
+        return getattr(base, "name_or_path", None) or None
+    path = Path(os.fspath(base))
+    has_model = path.is_file() and (path.parent / "config.json").is_file()
+    return str(path.parent) if has_model else describe(base).removeprefix("hub:")
+
+
 def open_checkpoint(source: Source) -> Checkpoint:
     """Open a checkpoint of full weights.
 

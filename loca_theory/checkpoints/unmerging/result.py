@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ from loca_theory._words import counted
 from loca_theory.checkpoints.change.comparable import reasons
 from loca_theory.checkpoints.form.folder import Adapter, check_folder, remove_adapter, write_adapter
 from loca_theory.checkpoints.form.forms import FORMS
+from loca_theory.checkpoints.form.loading import loading_code
 from loca_theory.checkpoints.model.names import layer_of
 from loca_theory.checkpoints.source.checkpoint import Skipped
 from loca_theory.checkpoints.unmerging.rows import UnmergedLayer
@@ -39,6 +41,7 @@ _MAKERS = {
 _FULL = "float32"
 _CARD = """---
 library_name: peft
+base_model: {base}
 ---
 
 # {title} recovered from a merged checkpoint
@@ -47,6 +50,8 @@ library_name: peft
 
 Its numbers are those of a change that rounds to the stored weights, found by `loca-theory unmerge`.
 {remark}
+
+{loading}
 """
 _REMARKS = {
     "lora": "A product BA does not tell B and A apart, so they are balanced, and α is the rank.",
@@ -171,7 +176,11 @@ class Unmerged(Result):
             remove_adapter(folder / key)
             if key in self.adapters:
                 card = _CARD.format(
-                    title=FORMS[key].title, verdict=self.verdict, remark=_REMARKS[key]
+                    base=json.dumps(self.adapters[key].config["base_model_name_or_path"]),
+                    title=FORMS[key].title,
+                    verdict=self.verdict,
+                    remark=_REMARKS[key],
+                    loading=loading_code(self.adapters, self.manifest["grid"]["model"]),
                 )
                 path = writable_folder(folder / key)
                 paths += write_adapter(path, self.adapters[key], card)

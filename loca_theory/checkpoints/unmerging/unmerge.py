@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 import torch
@@ -17,7 +16,7 @@ from loca_theory.checkpoints.form.forms import LORA
 from loca_theory.checkpoints.form.layer import Layer, layers_of
 from loca_theory.checkpoints.sizes.size import DTYPES
 from loca_theory.checkpoints.source.checkpoint import Reason, Skipped
-from loca_theory.checkpoints.source.open import Source, describe, is_path
+from loca_theory.checkpoints.source.open import Source, base_name, describe
 from loca_theory.checkpoints.unmerging.adapters import adapters_of
 from loca_theory.checkpoints.unmerging.kinds import unmerge_layers
 from loca_theory.checkpoints.unmerging.result import Unmerged
@@ -29,7 +28,6 @@ from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.runner import chosen_runner
 from loca_theory.transforms.devices import resolve_device
 
-_FILES = (".safetensors", ".bin", ".pt", ".pth")
 _NOT_LINEAR = Reason("not a linear layer", "unmerge looks at linear layers alone")
 
 
@@ -96,9 +94,6 @@ def unmerge(
     if any(row.outcome == SWAPPED for _, row, _ in results):
         results = [(layer, _unclaimed(row), {}) for layer, row, _ in results]
     found = [result for result in results if result[1].form is not None]
-    name = describe(base).removeprefix("hub:") if is_path(base) else None
-    if name and Path(name).suffix in _FILES:
-        name = str(Path(name).parent)
     inside = {layer.weight for layer, _, _ in found}
     grid = {
         "base": describe(base),
@@ -106,6 +101,7 @@ def unmerge(
         "include": include,
         "exclude": exclude,
         "max_size": max_size,
+        "model": pair.model.title if pair.base and pair.model.is_known else None,
         "unchecked": pair.unchecked,
         "changed_outside": [
             name for name in pair.changed_outside(inside) if not _is_rounded_base(pair, name)
@@ -115,7 +111,7 @@ def unmerge(
         manifest=manifest(grid=grid, seed=None, device=device, dtype=dtype),
         layers=tuple(row for _, row, _ in results),
         skipped=tuple(skipped),
-        adapters=adapters_of(pair, found, name),
+        adapters=adapters_of(pair, found, base_name(base)),
     )
 
 

@@ -74,15 +74,14 @@ def print_analysis(result: Analysis, *, is_full: bool, with_config: bool) -> Non
         out.print(f"{text}\n", style="bold red", width=text_width(out))
     if result.errors:
         print_note(out, _RETAINED.format(result.first_rank))
+    if off := [f"{name} {text}" for name, text in result.off_budget.items()]:
+        print_note(out, f"Methods that spend another budget: {', '.join(off)} of it.")
     if len(result.tuned) > 1:
         _print_totals(out, "fine-tune", summary.by_tuned, result, is_full=is_full)
     if result.matrices and (is_full or len(result.tuned) == 1):
         _print_matrices(out, result, is_full=is_full)
     if result.matrices:
         print_pointer(out, "analyze")
-    if off := [f"{name} {text}" for name, text in result.off_budget.items()]:
-        text = f"Off the budget: {', '.join(off)} of it."
-        out.print(text, style="dim", width=text_width(out))
     if result.bits or result.comparisons:
         out.print()
     if is_full:

@@ -37,6 +37,7 @@ _STEPS = {
     "distance": Printed("distance", ".1e"),
     "before": Printed("nearest_distance", ".1e"),
 }
+_SIZES, _DEMO_RANK = ("rank", "components", "allocate", "energy"), 8
 _COUNT = {"type": WholeNumber(min=1), "metavar": "N"}
 
 
@@ -94,7 +95,7 @@ def command(
 
     \b
     Examples:
-      loca-theory extract --demo --r 8
+      loca-theory extract --demo
       loca-theory extract base/ finetuned/ --components 10000 --out adapter
       loca-theory extract base/ finetuned/ --method lora --allocate 4MB
       loca-theory extract base/ finetuned/ --method lora --r 16 --include query
@@ -103,6 +104,9 @@ def command(
     if demo == bool(tuned) or demo == (base is not None):
         raise click.UsageError("give BASE and FINETUNED, or only --demo")
     check_paths(() if base is None else (base, *tuned))
+    if demo and all(arguments[size] is None for size in _SIZES):
+        arguments["rank"] = _DEMO_RANK
+        common.note(f"without a size, --demo takes --r {_DEMO_RANK}")
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints import demo_pair, extract
     from loca_theory.checkpoints.change.opening import labels
@@ -133,6 +137,7 @@ def command(
 
 
 def _print(tuned: str, folder: Path, result: Extraction) -> None:
+    from loca_theory.checkpoints.change.selection import MatrixSelection
     from loca_theory.checkpoints.form.forms import FORMS
 
     out = console()
@@ -158,6 +163,9 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
         f"\n{name} with {numbers:,} learned numbers: {retained} of the energy of "
         f"{counted(len(result.matrices), 'increment')} is retained{moved}."
     )
+    least = MatrixSelection.smallest_side
+    if small := sum(min(row.shape) < least for row in result.matrices):
+        out.print(f"analyze leaves out {small:,} of them, because a side is below {least}.")
     if result.rounding_note:
         out.print(result.rounding_note)
     if result.identical is not None:

@@ -36,6 +36,7 @@ _MARKS = {
     "≈": "≈: limit for large matrices",
 }
 _OFF = "†"
+_OFF_NOTE = f" {_OFF} marks methods that spend more or less, by the percentages below."
 _PREFERRED = ("exact", "monte-carlo", "asymptotic")
 
 
@@ -113,7 +114,7 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
     (≈). A method that does not spend the budget is marked (†).
     """
     out = console()
-    print_note(out, _ERROR)
+    print_note(out, f"{_ERROR}{_OFF_NOTE if _off_budget(rows) else ''}")
     shapes = list(dict.fromkeys((row.p, row.q) for row in rows))
     ranks = list(dict.fromkeys(row.r for row in rows))
     shared, most_ranks = False, _MOST_ROWS
@@ -133,7 +134,7 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
         print_note(out, "; ".join(marks or ["all values are exact"]).format(draws=f"{draws:,}"))
         if off := _off_budget(of_shape):
             spent = ", ".join(f"{name} {text}" for name, text in off.items())
-            print_note(out, f"{_OFF}: off the budget: {spent} of it")
+            print_note(out, f"{_OFF}: spent of the budget: {spent}")
     for plural_noun, count, limit in (
         ("shapes", len(shapes), _MOST_TABLES),
         ("ranks", len(ranks), most_ranks),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from loca_theory._words import counted
 from loca_theory.cli.options import DEFAULT_OUT, Common, command_of
 from loca_theory.cli.output import emit
 from loca_theory.cli.running import running
@@ -94,6 +95,8 @@ def command(
     # Read before measuring, so that a CLAIMS.md of another origin is refused at once.
     earlier = read_entries(common.folder, ledger)
     tier = "quick" if quick else "deep" if deep else "default"
+    if not quick:  # a check may take minutes, and progress in a log is a line per minute
+        common.note(f"checking {counted(len(claims), 'claim')} at the tier {tier}")
     result = _measure(names or None, common, tier=tier, ledger=ledger, **arguments).beside(earlier)
     try:
         written = result.save(common.folder)

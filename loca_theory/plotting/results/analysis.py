@@ -88,7 +88,9 @@ def draw_histograms(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         axis.set_title(f"{_name(row)}: TV = {row['tv']:.4f}")
         text = f"{_name(row)}: σ = {row['sigma']:.2e}, excess kurtosis "
         captions.append(f"{text}{row['excess_kurtosis']:+.2f}")
-    canvas.caption(f"TV: total variation from a normal law. {'; '.join(captions)}.")
+    largest = max(row["tv"] for row in rows)
+    canvas.headline(f"Total variation (TV) of the entries from a normal law: at most {largest:.4f}")
+    canvas.caption(f"{'; '.join(captions)}.")
     canvas.legend(2)
     return canvas.figure
 

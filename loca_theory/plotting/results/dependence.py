@@ -102,7 +102,7 @@ def draw_losses(
                 axis.set_xlim(values[0] - 0.5, values[0] + 0.5)
             axis.set_title(f"r = {r}: {_PROTOCOL_TITLES[protocol]}")
     name = str(table["parameter"].iloc[0])
-    canvas.label(_strength(structure, name), "relative error")
+    canvas.label(_strength(structure, name), "error / expected energy")
     if {"LoRA", "LoCA"} <= set(table["method"]):
         canvas.headline(_overtaking(table, name))
     line = f"Simulated lines: mean of {int(table['draws'].max())} draws (the same at every value), "
@@ -110,7 +110,7 @@ def draw_losses(
     p, q = map(int, table[["p", "q"]].iloc[0])
     off = off_budgets(table["method"], [Budget(p, q, int(r)) for r in ranks])
     if costs := [f"{name} {text}" for name, text in off.items()]:
-        caption += f" Off the budget: {', '.join(costs)} of it."
+        caption += f" Methods that spend another budget: {', '.join(costs)} of it."
     canvas.caption(caption)
     return canvas.figure
 
@@ -161,8 +161,10 @@ def draw_crossings(crossings: pd.DataFrame, *, ax: Axes | None = None) -> Figure
     axis.set_xlim(0, 1.08 * max(0.1, crossings["crossing"].max()))
     ranks = sorted(crossings["r"].unique())
     between = f"from r = {ranks[0]} to {ranks[-1]}" if len(ranks) > 1 else f"of r = {ranks[0]}"
-    axis.set_xlabel(f"strength from which LoRA retains more (bars: {between})")
-    canvas.caption(f"Bars: {between}, by the strength that the label names.")
+    axis.set_xlabel(
+        f"strength, of what the row names, from which LoRA retains more\nbars: {between}"
+    )
+    canvas.caption(f"Bars: {between}.")
     same = crossings[crossings["protocol"] == Protocol.SAME_DRAW].groupby("structure")["crossing"]
     if len(same):
         overtaken = (same.count() > 0).sum()

@@ -48,14 +48,13 @@ def draw_catalogue(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     _label_rows(axis, [_with_cost(options().label(n), costs[n]) for n in table["method"]])
     axis.set_xlim(left=0)
     where = f"{p} × {q} independent entries, budget of LoRA of rank {r}"
-    axis.set_xlabel(f"energy retained of {where}")
-    canvas.caption(_COSTS)
+    axis.set_xlabel(f"energy retained of {where}{_COSTS if any(costs.values()) else ''}")
     canvas.headline(_headline(dict(zip(table["method"], 1 - table["error"], strict=True))))
     canvas.legend(2)
     return canvas.figure
 
 
-_COSTS = "In brackets: what a method spends of the budget, if not 100%."
+_COSTS = "\nin brackets: what a method spends of the budget, if not 100%"
 
 
 def _with_cost(name: str, spent: str) -> str:
@@ -108,9 +107,10 @@ def draw_measured(
         )
     names = [(options().label(name), costs.get(name, "")) for name in medians.index]
     _label_rows(axis, [_with_cost(label, spent) for label, spent in names])
-    canvas.caption(f"{key(medians.index, {**TITLES, **titles})} {_COSTS}")
+    canvas.caption(key(medians.index, {**TITLES, **titles}))
     axis.set_xlim(0, 1)
-    axis.set_xlabel(f"energy of ΔW retained at the budget of LoRA of rank {r}")
+    what = f"energy of ΔW retained at the budget of LoRA of rank {r}"
+    axis.set_xlabel(f"{what}{_COSTS if any(spent for _, spent in names) else ''}")
     canvas.headline(f"{_headline(dict(zip(medians.index, medians, strict=True)))} (medians)")
     canvas.legend(3)
     return canvas.figure

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from loca_theory.checkpoints import Analysis
 
+# The fraction of the coefficients in the headline.
+_EXAMPLE = 0.05
+
 
 @styled
 def draw_phase(
@@ -57,6 +60,12 @@ def draw_phase(
         _draw_spike(axis, crossings, shape)
     if marks is not None:
         _draw_marks(canvas, marks, r)
+    else:
+        energy = f"{coefficient_fraction(_EXAMPLE):.0%} of the energy"
+        canvas.headline(
+            f"At {_EXAMPLE:.0%} of the coefficients {options().label('LoRA')} retains more from "
+            f"{energy}"
+        )
     axis.set(xlim=(0, right), ylim=(0, 1))
     axis.set_xlabel("fraction of the coefficients in the budget")
     axis.set_ylabel(f"energy that {options().label('LoRA')} retains")

@@ -67,6 +67,12 @@ def draw_survival(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         axis.set_ylim(0, 1.05)
         axis.set_title(title)
     canvas.label("median change in median steps of the weights", "relative squared error")
-    canvas.headline("A change of low rank as its size falls below the step")
+    errors = table.pivot_table("change_error", "steps", "method")
+    step = (errors["LoRA"] - errors["LoRA inside cells"]).idxmax()
+    stored, inside = errors.loc[step, ["LoRA", "LoRA inside cells"]]
+    canvas.headline(
+        f"Of a change of {step:g} rounding steps, LoRA misses {stored:.0%}, "
+        f"LoRA inside the cells {inside:.0%}"
+    )
     canvas.legend(4)
     return canvas.figure

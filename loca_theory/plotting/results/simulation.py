@@ -101,7 +101,7 @@ def _caption(table: pd.DataFrame, titles: Mapping[str, str]) -> str:
         sentences.append(f"Simulated: {names} ({draws} draws; {band}).")
     spent = {str(name): off_budget(rows["spent"]) for name, rows in table.groupby("method")}
     if off := [f"{name} {spent[name]}" for name in in_order(spent) if spent[name]]:
-        sentences.append(f"Off the budget: {', '.join(off)} of it.")
+        sentences.append(f"Methods that spend another budget: {', '.join(off)} of it.")
     return " ".join(sentences)
 
 
