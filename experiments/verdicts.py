@@ -89,7 +89,7 @@ def over_draws(differences: np.ndarray, draws: Sequence[str]) -> Estimate:
     return Estimate(float(values.mean()), error, count - 1)
 
 
-def these_tasks(differences: np.ndarray) -> Estimate:
+def over_fixed_tasks(differences: np.ndarray) -> Estimate:
     r"""Estimate the mean difference over these tasks alone: tasks are fixed.
 
     The standard error of the mean of task means is :math:`\frac1T\sqrt{\sum_t s_t^2/n}`, and its
