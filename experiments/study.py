@@ -182,14 +182,13 @@ def _draw_training(session: Session, study: Study, tasks: Sequence[str], suffix:
 def _draw_pictures(session: Session, study: Study, tasks: Sequence[str], suffix: str) -> None:
     """Images of the increments of the first seed's runs."""
     (task,) = tasks
-    rows = [
-        {"task": task, "method": (method := find_method(finished.configuration.method)).name,
-         "title": method.title, "layer": layer, "row": line, "values": values}
-        for finished in run(session, study, task)
-        if finished.seed == session.seeds_of(task)[0] and "patterns" in finished.result
-        for layer, picture in finished.result["patterns"].items()
-        for line, values in enumerate(picture)
-    ]  # fmt: skip
+    rows: list[Row] = []
+    for finished in run(session, study, task):
+        method = find_method(finished.configuration.method)
+        if finished.seed == session.seeds_of(task)[0]:
+            for layer, picture in finished.result.get("patterns", {}).items():
+                about = {"task": task, "method": method.name, "title": method.title, "layer": layer}
+                rows += [{**about, "row": i, "values": values} for i, values in enumerate(picture)]
     if not rows:
         raise click.ClickException(
             f"the first run of every method on {task} diverged, so there is nothing to draw"

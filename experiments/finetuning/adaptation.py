@@ -90,10 +90,9 @@ def _config(
         case "adalora":
             start, end = (round(s * budget.steps) for s in (_ADALORA_PRUNES, _ADALORA_PRUNED))
             init = max(r + 1, round(_ADALORA_START * r))
-            return package.AdaLoraConfig(
-                init_r=min(init, p, q), target_r=r, lora_alpha=init, deltaT=1,
-                tinit=start, tfinal=budget.steps - end, total_step=budget.steps + 1,
-            )  # fmt: skip
+            ranks = {"init_r": min(init, p, q), "target_r": r, "lora_alpha": init}
+            last = {"tfinal": budget.steps - end, "total_step": budget.steps + 1}
+            return package.AdaLoraConfig(**ranks, tinit=start, **last, deltaT=1)
         case "vera":
             rank = min(max(numbers - p, 1), _VERA_RANK)
             return package.VeraConfig(r=rank, projection_prng_key=seed)

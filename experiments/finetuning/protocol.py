@@ -21,8 +21,8 @@ from experiments.tables import Row
 from loca_theory.sweeps.store import Point
 
 # Settings that a run does not depend on, or that its parameters list separately.
-_BESIDE = ("title", "seeds", "block", "grid", "tuning_seeds", "coefficient_steps",
-           "location_steps", "alternating", "location_rate")  # fmt: skip
+_OF_LOCA = ("coefficient_steps", "location_steps", "alternating")
+_BESIDE = ("title", "seeds", "block", "grid", "tuning_seeds", "location_rate", *_OF_LOCA)
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,7 @@ def loca_of(configuration: Configuration, chosen: Mapping[str, Any]) -> dict[str
     """Settings of LoCA except those that define the variant; empty for other methods."""
     if find_method(configuration.method).kind != "loca":
         return {}
-    names = ("coefficient_steps", "location_steps", "alternating")
-    return {**{name: chosen[name] for name in names}, **configuration.loca}
+    return {**{name: chosen[name] for name in _OF_LOCA}, **configuration.loca}
 
 
 def best_rate(rates: Sequence[float], scores: Mapping[float, Sequence[float | None]]) -> float:

@@ -102,15 +102,13 @@ class Session:
         pairs = list(pairs)
         prepared = self._checked([case for case, _ in pairs])
         runs: list[tuple[Configuration, Point]] = []
+        options: dict[str, Any] = {"tunes": tunes, "device": self.resolved_device}
         for case, rate in pairs:
             chosen = self.settings(case.task)
             seeds = chosen["tuning_seeds"] if tunes else self.seeds_of(case.task)
             for start in range(0, len(seeds), chosen["block"]):
                 block = seeds[start : start + chosen["block"]]
-                run = point(
-                    case, chosen, prepared[case.task], rate=rate, seeds=block, tunes=tunes,
-                    device=self.resolved_device,
-                )  # fmt: skip
+                run = point(case, chosen, prepared[case.task], rate=rate, seeds=block, **options)
                 runs.append((case, run))
         # Points repeat: every sweep of a sensitivity study contains the run with default settings.
         distinct = list({run.key(): run for _, run in runs}.values())

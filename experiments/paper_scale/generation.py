@@ -63,9 +63,13 @@ def prepare_e2e(choice: Choice, settings: Settings) -> Prepared:
         return {"BLEU": float(sacrebleu.corpus_bleu(written, streams).score)}
 
     return Prepared(
-        split_projections(model), data["train"], data[task.evaluation[0]],
-        transformers.DataCollatorForSeq2Seq(tokenizer), "perplexity", afterwards=write,
-    )  # fmt: skip
+        model=split_projections(model),
+        train=data["train"],
+        evaluation=data[task.evaluation[0]],
+        collate=transformers.DataCollatorForSeq2Seq(tokenizer),
+        metric="perplexity",
+        afterwards=write,
+    )
 
 
 def prepare_instruct(choice: Choice, settings: Settings) -> Prepared:
@@ -93,20 +97,17 @@ def prepare_instruct(choice: Choice, settings: Settings) -> Prepared:
             _write_lines(folder / "answers.jsonl", rows)
         return {}
 
-    return Prepared(
-        model, data, None, transformers.DataCollatorForSeq2Seq(tokenizer),
-        "training loss", afterwards=answer,
-    )  # fmt: skip
+    collate = transformers.DataCollatorForSeq2Seq(tokenizer)
+    return Prepared(model, data, None, collate, metric="training loss", afterwards=answer)
 
 
 def _loaded(choice: Choice, **options: Any) -> tuple[Any, Any]:
     """The model and its tokenizer."""
     tokenizer = load_pretrained(transformers.AutoTokenizer, choice, trust_remote_code=False)
     tokenizer.pad_token, tokenizer.padding_side = tokenizer.eos_token, "right"
-    dtype = getattr(torch, choice.family.dtype)
-    model = load_pretrained(transformers.AutoModelForCausalLM, choice, use_safetensors=True,
-                            trust_remote_code=False, dtype=dtype, **options)  # fmt: skip
-    return model, tokenizer
+    options |= {"trust_remote_code": False, "dtype": getattr(torch, choice.family.dtype)}
+    kind = transformers.AutoModelForCausalLM
+    return load_pretrained(kind, choice, use_safetensors=True, **options), tokenizer
 
 
 def _encoded(
@@ -146,10 +147,9 @@ def continued(
     model.eval()
     texts: list[str] = []
     for start in range(0, len(prompts), batch_size):
-        inputs = tokenizer(
-            list(prompts[start : start + batch_size]), return_tensors="pt",
-            return_token_type_ids=False, padding=True, padding_side="left",
-        ).to(model.device)  # fmt: skip
+        batch = list(prompts[start : start + batch_size])
+        tensors = {"return_tensors": "pt", "return_token_type_ids": False}
+        inputs = tokenizer(batch, padding=True, padding_side="left", **tensors).to(model.device)
         options |= {"pad_token_id": tokenizer.eos_token_id, "do_sample": False}
         continuation = model.generate(**inputs, **options)[:, inputs["input_ids"].shape[1] :]
         texts += tokenizer.batch_decode(continuation, skip_special_tokens=True)

@@ -213,8 +213,9 @@ def make_trainer(
     if any(isinstance(m, CosineSpectrum) and m.is_searching for m in model.modules()):
         follow(model)  # adds the locations before the optimiser is made
         callbacks.append(LoCACallback())
-    parts = groups(model, head=choice.family.head, rate=settings.rate,
-                   head_rate=settings.head_rate, weight_decay=settings.weight_decay)  # fmt: skip
+    rates = {"rate": settings.rate, "head_rate": settings.head_rate}
+    decay = settings.weight_decay
+    parts = groups(model, head=choice.family.head, weight_decay=decay, **rates)
     trainer: Any = transformers.Trainer(
         model,
         arguments,

@@ -38,6 +38,9 @@ FULL = "full"
 MEASURED = ("metric", "loss", "parts", "diverged")
 """The part of a row that a run of the same settings repeats to the bit."""
 
+# Columns of the line that is printed when a run is done.
+_SAID = ("setting", "task", "method", "rate", "location_rate", "seed", "metric", "loss", "seconds")
+
 Design = Mapping[str, Any]
 
 
@@ -154,8 +157,9 @@ def point_of(
     configuration = Configuration(
         trial.task, trial.method, int(chosen["r"]), location_rate=trial.location_rate
     )
-    run = point(configuration, chosen, prepared, rate=trial.rate, seeds=[trial.seed],
-                device=str(chosen["device"]), tunes=trial.tunes)  # fmt: skip
+    options: dict[str, Any] = {"device": str(chosen["device"]), "tunes": trial.tunes}
+    seeds = [trial.seed]
+    run = point(configuration, chosen, prepared, rate=trial.rate, seeds=seeds, **options)
     return configuration, run
 
 
@@ -212,6 +216,4 @@ def continue_runs(
         row = train(trial, prepared[trial.task], design)
         done[trial_of(row)] = row
         store_rows(list(done.values()), about, folder, TABLE)
-        names = ("setting", "task", "method", "rate", "location_rate", "seed", "metric", "loss",
-                 "seconds")  # fmt: skip
-        say(f"{len(done)}: " + ", ".join(f"{row[name]}" for name in names))
+        say(f"{len(done)}: " + ", ".join(f"{row[name]}" for name in _SAID))

@@ -41,14 +41,15 @@ def differences(runs: pd.DataFrame, comparison: Comparison) -> np.ndarray:
         of_task = runs[runs["task"] == task]
         of_task = of_task.assign(score=scores(of_task, comparison.measure))
         method, over = (
-            np.mean([
-                of_task[_selected(of_task, task, arm)].set_index("seed")["score"].reindex(seeds)
-                for arm in arms
-            ], axis=0)
+            np.mean([_scores_by_seed(of_task, task, arm).reindex(seeds) for arm in arms], axis=0)
             for arms in (comparison.method, comparison.over)
-        )  # fmt: skip
+        )
         gaps.append(method - over)
     return np.array(gaps)
+
+
+def _scores_by_seed(runs: pd.DataFrame, task: str, arm: Arm) -> pd.Series:
+    return runs[_selected(runs, task, arm)].set_index("seed")["score"]
 
 
 def _selected(runs: pd.DataFrame, task: str, arm: Arm) -> pd.Series:

@@ -30,10 +30,9 @@ _DATA, _MODEL, _ABOUT = "data.safetensors", "model.safetensors", "about.json"
 # The code that makes the data and the pretrained models.
 _PACKAGES = ("experiments.docstrings", "experiments.finetuning.tasks")
 # Settings that the data and the pretrained model depend on.
-_PREPARED_BY = (
-    "module", "draw", "images", "turned", "texts", "length", "files", "pool", "validation", "test",
-    "width", "layers", "heads", "patch", "vocabulary", "pretraining_steps", "pretraining_rate",
-)  # fmt: skip
+_SPLIT_BY = ("module", "draw", "images", "turned", "texts", "length", "files", "pool", *SPLITS[1:])
+_SHAPED_BY = ("width", "layers", "heads", "patch", "vocabulary")
+_PREPARED_BY = (*_SPLIT_BY, *_SHAPED_BY, "pretraining_steps", "pretraining_rate")
 
 
 class Prepared(NamedTuple):

@@ -163,8 +163,8 @@ def _encoded(part: list[Example], chosen: Mapping[str, Any], names: list[str]) -
         labels = torch.tensor([float(label) / _MOST_SCORE for _, label in part])
     else:
         labels = torch.tensor([names.index(label) for _, label in part])
-    tensors = {"input_ids": tokens["input_ids"].view(shape),
-            "attention_mask": tokens["attention_mask"].view(shape), "labels": labels}  # fmt: skip
+    tensors = {name: tokens[name].view(shape) for name in ("input_ids", "attention_mask")}
+    tensors["labels"] = labels
     lengths = tensors["attention_mask"].sum(-1).view(len(part), -1).amax(1)
     order = lengths.argsort(stable=True)
     return {name: values[order] for name, values in tensors.items()}
