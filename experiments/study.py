@@ -21,7 +21,7 @@ from experiments.finetuning.comparisons.design import MANY_TASKS, read_design
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.protocol import Configuration, Finished
 from experiments.finetuning.session import Session, configurations, tasks_of
-from experiments.finetuning.statistics import grouped, print_summary, summary
+from experiments.finetuning.statistics import group_by, print_summary, summary
 from experiments.finetuning.tasks.prepared import prepare
 from experiments.tables import Row
 
@@ -139,7 +139,7 @@ def _vary(session: Session, study: Study, tasks: Sequence[str], suffix: str) -> 
     lines = summary(rows, ("task", "setting", "label", "value", "method"))
     session.store(f"{study.name}{suffix}", {"": rows, "summary": lines})
     session.draw(study.figure, lines, suffix)
-    for (task, setting), members in grouped(lines, ("task", "setting")).items():
+    for (task, setting), members in group_by(lines, ("task", "setting")).items():
         title = f"{session.settings(task)['title']}: {setting}"
         print_summary(members, title=title, columns=("value", "method"))
 

@@ -36,7 +36,7 @@ _UNITS = {"accuracy": "difference, points of accuracy", "loss": "difference, per
 
 @styled
 def draw_comparisons(table: pd.DataFrame) -> Figure:
-    """Mean differences over the largest number of tasks, with bounds and verdicts.
+    """Mean differences of the design with the most tasks, with bounds and verdicts.
 
     The best verdicts come first. The bar of a row goes from −margin to the margin. Small dots are
     the differences of the kinds of tasks.

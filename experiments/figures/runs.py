@@ -171,7 +171,7 @@ def draw_training(table: pd.DataFrame, verdicts: pd.DataFrame | None = None) -> 
 
 
 def _over_many_tasks(verdicts: pd.DataFrame) -> str:
-    """The result of the comparison of the loss over the most tasks, in words."""
+    """The result on the loss of the design with the most tasks, in words."""
     rows = largest_design(verdicts[verdicts["measure"] == "loss"])
     if rows.empty:
         return "Loss of single tasks"

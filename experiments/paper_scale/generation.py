@@ -17,7 +17,13 @@ import torch
 import transformers
 from torch import nn
 
-from experiments.paper_scale.prepared import Prepared, column, load_pretrained, read_data, readable
+from experiments.paper_scale.prepared import (
+    PreparedRun,
+    column,
+    errors_as_resource_errors,
+    load_pretrained,
+    read_data,
+)
 from experiments.paper_scale.settings import Choice, Settings
 from loca_theory.sweeps.files import writable_folder
 
@@ -30,7 +36,7 @@ _WITHOUT += "completes the request."
 _ASK = "### Instruction:\n{}\n\n### Response:\n"
 
 
-def prepare_e2e(choice: Choice, settings: Settings) -> Prepared:
+def prepare_e2e(choice: Choice, settings: Settings) -> PreparedRun:
     """Prepare GPT-2, and sentences that follow a meaning; only they count in the loss."""
     task, options = choice.family.tasks[choice.task], choice.family.options
     parts = read_data(choice)
@@ -62,7 +68,7 @@ def prepare_e2e(choice: Choice, settings: Settings) -> Prepared:
         streams = list(zip_longest(*(references[meaning] for meaning in meanings)))
         return {"BLEU": float(sacrebleu.corpus_bleu(written, streams).score)}
 
-    return Prepared(
+    return PreparedRun(
         model=split_projections(model),
         train=data["train"],
         evaluation=data[task.evaluation[0]],
@@ -72,7 +78,7 @@ def prepare_e2e(choice: Choice, settings: Settings) -> Prepared:
     )
 
 
-def prepare_instruct(choice: Choice, settings: Settings) -> Prepared:
+def prepare_instruct(choice: Choice, settings: Settings) -> PreparedRun:
     """Prepare LLaMA and instructions, all for training as in the paper."""
     family, task = choice.family, choice.family.tasks[choice.task]
     questions = _questions(choice.questions)
@@ -98,7 +104,7 @@ def prepare_instruct(choice: Choice, settings: Settings) -> Prepared:
         return {}
 
     collate = transformers.DataCollatorForSeq2Seq(tokenizer)
-    return Prepared(model, data, None, collate, metric="training loss", afterwards=answer)
+    return PreparedRun(model, data, None, collate, metric="training loss", afterwards=answer)
 
 
 def _loaded(choice: Choice, **options: Any) -> tuple[Any, Any]:
@@ -160,7 +166,7 @@ def _questions(path: Path | None) -> list[tuple[int | str, list[str]]]:
     """Read questions of MT-Bench or Vicuna in the format of LLM-as-a-judge."""
     if path is None:
         return []
-    with readable(path, "--questions"):
+    with errors_as_resource_errors(path, "--questions"):
         lines = path.read_text(encoding="utf-8").splitlines()
         rows = [json.loads(line) for line in lines if line.strip()]
         return [(row["question_id"], row["turns"]) for row in rows]

@@ -15,10 +15,16 @@ import torch
 import transformers
 from torch import nn
 
-from experiments.finetuning.adaptation import adapt, count, groups, peft, with_adapter
+from experiments.finetuning.adaptation import (
+    adapt,
+    count,
+    parameter_groups,
+    require_peft,
+    with_adapter,
+)
 from experiments.finetuning.methods import Budget, find_method
 from experiments.paper_scale import classification, diffusion, generation
-from experiments.paper_scale.prepared import Prepared
+from experiments.paper_scale.prepared import PreparedRun
 from experiments.paper_scale.settings import Choice, Settings, resolve
 from loca_theory.adapters import CosineSpectrum, LoCACallback, LoCAConfig, follow
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -31,7 +37,7 @@ from loca_theory.sweeps.version import library_version
 _VERSION = "4"
 _LIBRARIES = ("transformers", "peft", "accelerate", "datasets", "diffusers")
 _LOGGED_EVERY = 50
-_WORKERS = 8  # load data, if there is a GPU
+_WORKERS = 8  # data loader workers, used with a GPU
 _PREPARE = {
     "glue": classification.prepare,
     "vit": classification.prepare,
@@ -131,12 +137,12 @@ def adapted(model: nn.Module, choice: Choice, settings: Settings) -> nn.Module:
     scaling = {} if settings.scaling is None else {"scaling": settings.scaling}
     match method.kind:
         case "lora" | "dora":
-            config = peft().LoraConfig(
+            config = require_peft().LoraConfig(
                 r=settings.rank, lora_alpha=settings.scaling, use_dora=method.kind == "dora"
             )
         case "fourierft":
             # PEFT initialises the coefficients at random, as in the paper of FourierFT.
-            config = peft().FourierFTConfig(
+            config = require_peft().FourierFTConfig(
                 n_frequency=components, random_loc_seed=choice.seed, **scaling
             )
         case "loca":
@@ -179,7 +185,7 @@ class StopWhenDiverged(transformers.TrainerCallback):
 
 
 def make_trainer(
-    model: nn.Module, ready: Prepared, choice: Choice, settings: Settings, folder: Path
+    model: nn.Module, ready: PreparedRun, choice: Choice, settings: Settings, folder: Path
 ) -> Any:
     """Make the Trainer with the paper's optimiser, AdamW, and its linear schedule."""
     has_gpu = torch.cuda.is_available()
@@ -215,7 +221,7 @@ def make_trainer(
         callbacks.append(LoCACallback())
     rates = {"rate": settings.rate, "head_rate": settings.head_rate}
     decay = settings.weight_decay
-    parts = groups(model, head=choice.family.head, weight_decay=decay, **rates)
+    parts = parameter_groups(model, head=choice.family.head, weight_decay=decay, **rates)
     trainer: Any = transformers.Trainer(
         model,
         arguments,

@@ -10,7 +10,7 @@ from experiments.finetuning.protocol import Configuration, point
 from experiments.finetuning.session import Session
 from experiments.finetuning.settings import settings
 from experiments.finetuning.tasks.prepared import load, prepare, quiet
-from experiments.finetuning.training import Group
+from experiments.finetuning.training import SeedGroup
 
 
 def made_up_digits():
@@ -45,7 +45,7 @@ def begin(digits):
         p = dict(point_of(digits, method, **options).parameters)
         splits, _ = load(digits.folder, digits.digest)
         with torch.random.fork_rng(devices=[]), quiet():
-            return Group(p, digits, splits, torch.device("cpu"))
+            return SeedGroup(p, digits, splits, torch.device("cpu"))
 
     return start
 

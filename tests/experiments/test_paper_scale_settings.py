@@ -3,7 +3,7 @@
 import pytest
 import transformers
 
-from experiments.finetuning.adaptation import count, groups
+from experiments.finetuning.adaptation import count, parameter_groups
 from experiments.paper_scale.generation import split_projections
 from experiments.paper_scale.run import adapted
 from experiments.paper_scale.settings import Choice, families, printed, resolve
@@ -95,8 +95,9 @@ def test_loca_trains_as_many_numbers_as_the_paper_prints(family, task, size, nam
 def test_rates_and_decay(method):
     model, chosen = adapted_to("vit", "DTD", "base", method), settings("vit", "DTD", "base", method)
     names = {id(p): name for name, p in model.named_parameters()}
-    for group in groups(model, head="classifier", rate=chosen.rate, head_rate=chosen.head_rate,
-                        weight_decay=chosen.weight_decay):  # fmt: skip
+    rates = {"rate": chosen.rate, "head_rate": chosen.head_rate}
+    decay = chosen.weight_decay
+    for group in parameter_groups(model, head="classifier", weight_decay=decay, **rates):
         for p in group["params"]:
             is_head = "classifier" in names[id(p)]
             decay = 5e-5 if p.ndim > 1 or not is_head else 0

@@ -12,9 +12,9 @@ import torch
 from click.testing import CliRunner
 from scipy import stats
 
-from experiments.finetuning.metrics import accuracy, correlation, trivial
+from experiments.finetuning.metrics import accuracy, constant_score, correlation
 from experiments.finetuning.tasks import published
-from experiments.finetuning.training import trained
+from experiments.finetuning.training import training_runs
 from experiments.pretrained import analysis, runs
 from experiments.pretrained.__main__ import main
 from experiments.pretrained.runs import Trial
@@ -125,8 +125,8 @@ def test_metrics():
     assert correlation(a, b) == pytest.approx(np.corrcoef(a, b)[0, 1])  # that of Matthews
     assert accuracy(a, b) == np.mean((a == b).numpy())
     # Of predictions that are all the same: the most frequent class, and no correlation.
-    assert trivial(torch.tensor([2, 0, 2, 1, 2]), accuracy) == 0.6
-    assert trivial(x, correlation) == 0
+    assert constant_score(torch.tensor([2, 0, 2, 1, 2]), accuracy) == 0.6
+    assert constant_score(x, correlation) == 0
 
 
 # --- the texts -------------------------------------------------------------------------------
@@ -275,7 +275,8 @@ def test_components_are_put_where_another_increment_is_largest(texts, tmp_path, 
     prepared = runs.prepare_all(texts, tmp_path / "tasks")["mood"]
     trial = Trial("best", "mood", "loca-v1", 1e-3, 5e-3, 1e-2, 0, tunes=False)
     _, point = runs.point_of(trial, prepared)
-    with trained(point, prepared.folder.parent, runs._located(trial, prepared)) as (group, *_):
+    located = runs._located(trial, prepared)
+    with training_runs(point, prepared.folder.parent, located) as (group, *_):
         (run,) = group.runs
         energies = runs.spectra(replace(trial, setting="main", method="full"), prepared)
         for energy, spectrum in zip(energies, run.spectra, strict=True):

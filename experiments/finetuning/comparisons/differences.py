@@ -17,7 +17,11 @@ from loca_theory.errors import InvalidArgumentError
 
 
 def scores(runs: pd.DataFrame, measure: str) -> pd.Series:
-    """Scores of runs in points, by their accuracies or losses."""
+    """Scores of runs in points, by accuracies or losses; a diverged run has its task's worst.
+
+    Raises:
+        InvalidArgumentError: a run that did not diverge lacks the measure, or it is another one.
+    """
     diverged = runs["diverged"].astype(bool)
     column = "loss" if measure == "loss" else "metric"
     lacking = runs[~diverged & runs[column].isna()]
@@ -72,11 +76,11 @@ def _selected(runs: pd.DataFrame, task: str, arm: Arm) -> pd.Series:
 
 
 def draw_of(task: str) -> str:
-    """The random part of a variant of a task; for a task that is not a variant, its name.
+    """What a variant of a task drew at random, or a task's own name if it is not a variant.
 
-    The seed of what is random is the variant's number, whatever its kind. So ``digits-3`` and
-    ``small-digits-3`` have the same new digits, ``docstrings-3`` and ``source-3`` the same
-    packages, and two numbers can give the same turn or package.
+    Variants with equal draws are dependent. The seed is the number of the variant, whatever its
+    kind: ``digits-3`` and ``small-digits-3`` have the same new digits, ``docstrings-3`` and
+    ``source-3`` the same packages, and two numbers can give the same turn or package.
     """
     kind, packages = kind_of(task), [*PACKAGES, *OTHER_PACKAGES]
     if kind == task:

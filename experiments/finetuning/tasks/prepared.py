@@ -154,10 +154,10 @@ def opened(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence all warnings, and the messages and progress bars of transformers."""
+    """Silence all warnings, and the logs and progress bars of transformers."""
     from transformers.utils import logging
 
-    before = logging.get_verbosity()
+    before, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
@@ -166,7 +166,8 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.set_verbosity(before)
-        logging.enable_progress_bar()
+        if had_bars:
+            logging.enable_progress_bar()
 
 
 def random_batches(

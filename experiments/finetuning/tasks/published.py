@@ -1,8 +1,8 @@
 """Labelled text tasks for the pretrained sentence transformer.
 
-Texts come from files in the folder ``data`` (``train_files``, ``test_files``, ``without_files``) as
-they were published, or from docstrings and functions of installed packages (``texts``). Texts that
-occur twice are taken once, and none is in two splits.
+Texts come from published files in the folder ``data`` (``train_files``, ``test_files``,
+``without_files``), or are docstrings and functions of installed packages (``texts``). Duplicate
+texts are dropped, and no text is in two splits. Stored settings name this module.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ _MOST_SCORE = 5.0
 
 def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], None]:
     """Make the splits of tokenised texts; the pretrained model stays in its package."""
-    # Runs draw their training sets from the pool; the rest is for
-    # validation, then for the test set if it is short.
+    # Runs draw their training sets from the pool; the rest is for validation, then for the test set
+    # if it is short.
     excluded = chosen.get("without_files", ())  # whose texts no split has
     seen = {texts for name in excluded for texts, _ in _read(chosen, name)}
     test, held, train = (_distinct(part, seen) for part in _parts(chosen))
