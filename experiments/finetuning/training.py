@@ -177,7 +177,10 @@ class SeedGroup:
 
     @torch.no_grad()
     def evaluate(self, split: str, limit: int | None = None) -> list[Measured]:
-        """Each run's measures on the first ``limit`` examples of a split."""
+        """Each run's mean loss, metric, and metric on each of ``parts`` interleaved subsets.
+
+        All are of the first ``limit`` examples of a split.
+        """
         for run in self.runs:
             run.model.eval()
         examples = {name: values[:limit] for name, values in self.splits[split].items()}

@@ -32,10 +32,7 @@ def _orthonormal(count: int, scaling: float = 1.0) -> Step:
 _ADAPTERS: dict[str, tuple[Callable[[int, int], int], Step]] = {
     "LoCA, α = 1": (lambda p, q: _NUMBERS, _orthonormal(_NUMBERS)),
     "SHiRA, r = 32": (lambda p, q: 32 * (p + q), _orthonormal(_NUMBERS)),
-    "LoRA, r = 32, α = 64": (
-        lambda p, q: 32 * (p + q),
-        lambda p, q: of_low_rank(p, q, 32, 2.0),
-    ),
+    "LoRA, r = 32, α = 64": (lambda p, q: 32 * (p + q), lambda p, q: of_low_rank(p, q, 32, 2.0)),
     "FourierFT, 5000 of 300": (
         lambda p, q: 5000,
         lambda p, q: of_random_cosines(p, q, 5000, 300.0),
