@@ -31,10 +31,8 @@ def digits(tmp_path_factory):
 def point_of(prepared, method, *, seeds=(0,), rate=1e-2, r=2, tunes=False, **changed):
     """Runs of a method on the task in quick form, with some settings changed."""
     chosen = {**settings("digits", quick=True), **changed}
-    return point(
-        Configuration("digits", method, r), chosen, prepared, rate=rate, seeds=seeds,
-        device="cpu", tunes=tunes,
-    )  # fmt: skip
+    options = {"rate": rate, "seeds": seeds, "device": "cpu", "tunes": tunes}
+    return point(Configuration("digits", method, r), chosen, prepared, **options)
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,9 @@ from experiments.finetuning.tasks.transformer import (
     share_parameters,
 )
 
-METHODS = ("lora", "dora", "vera", "fourierft", "waveft", "shira", "c3a", "loca", "loca-v1",
-           "loca-v3", "loca-swap", "loca-reselect", "full", "bitfit", "linear-probing")  # fmt: skip
+OF_PEFT = ("lora", "dora", "vera", "fourierft", "waveft", "shira", "c3a")
+OF_LOCA = ("loca", "loca-v1", "loca-v3", "loca-swap", "loca-reselect")
+METHODS = (*OF_PEFT, *OF_LOCA, "full", "bitfit", "linear-probing")
 # PEFT builds the sparse increments of SHiRA from indices that it made itself.
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 FORMS = {
@@ -83,11 +84,11 @@ def adapted(form, method):
         if not tuner.changes_body:
             share_parameters(model, first, lambda name: name.startswith("head"))
         first = first or dict(model.named_parameters())
-        overrides = {"coefficient_steps": 1, "location_steps": 1, "alternating": 1.0}
-        model = adapt(
-            model, tuner, Budget(1, 20), targets=["query", "value"], head="head", seed=seed,
-            overrides=overrides if tuner.kind == "loca" else None,
-        )  # fmt: skip
+        options = {"targets": ["query", "value"], "head": "head", "seed": seed}
+        if tuner.kind == "loca":
+            alternation = {"coefficient_steps": 1, "location_steps": 1, "alternating": 1.0}
+            options["overrides"] = alternation
+        model = adapt(model, tuner, Budget(1, 20), **options)
         source = torch.Generator().manual_seed(seed)
         for parameter in model.parameters():
             if parameter.requires_grad:
