@@ -93,6 +93,7 @@ def interval(
         seed = rng.integers(seeds, size=(tasks, seeds))
         return statistic({rule: scores[task, seed] for rule, scores in measured.items()})
 
+    # This name is part of the seed, so it stays.
     return bootstrap(drawn, draws, "equal-steps.bootstrap")
 
 

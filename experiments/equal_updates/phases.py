@@ -15,7 +15,7 @@ from experiments.pretrained.runs import Design, Rows, Trial, tasks_of_kinds
 from loca_theory.adapters import LoCAConfig, equivalent_lr
 
 ONE_RATE, EQUAL_UPDATE, TUNED = RULES = ("one rate", "one step", "tuned")
-"""The rules by which a method gets its rate, named as in the design: its step is the update."""
+"""The rules by which a method gets its rate; the design calls the first update a step."""
 _WIDTH, _DIGITS = 384, 3  # of MiniLM's layers; of equivalent rates
 
 

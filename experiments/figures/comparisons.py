@@ -107,7 +107,7 @@ def kinds_in_words(table: pd.DataFrame) -> str:
     kinds = " or ".join(map(str, sorted({len(means_of_kinds(row)) for _, row in table.iterrows()})))
     tasks = int(table["tasks"].max())
     are_variants = tasks > max(len(row) for row in map(means_of_kinds, table.to_dict("records")))
-    return f"{kinds} kinds of tasks" + f", {tasks} variants" * are_variants
+    return f"{kinds} kinds of tasks{f', {tasks} variants' if are_variants else ''}"
 
 
 def means_of_kinds(row: Mapping[Any, Any] | pd.Series) -> NDArray[np.float64]:

@@ -97,8 +97,8 @@ def _config(
             start, end = (round(s * budget.steps) for s in (_ADALORA_PRUNES, _ADALORA_PRUNED))
             init = max(r + 1, round(_ADALORA_START * r))
             ranks = {"init_r": min(init, p, q), "target_r": r, "lora_alpha": init}
-            last = {"tfinal": budget.steps - end, "total_step": budget.steps + 1}
-            return package.AdaLoraConfig(**ranks, tinit=start, **last, deltaT=1)
+            pruning = {"tinit": start, "tfinal": budget.steps - end, "deltaT": 1}
+            return package.AdaLoraConfig(**ranks, **pruning, total_step=budget.steps + 1)
         case "vera":
             rank = min(max(numbers - p, 1), _VERA_RANK)
             return package.VeraConfig(r=rank, projection_prng_key=seed)

@@ -39,7 +39,7 @@ MEASURED = ("metric", "loss", "parts", "diverged")
 """The part of a row that a run of the same settings repeats to the bit."""
 
 # Columns of the line that is printed when a run is done.
-_SAID = ("setting", "task", "method", "rate", "location_rate", "seed", "metric", "loss", "seconds")
+_SHOWN = ("setting", "task", "method", "rate", "location_rate", "seed", "metric", "loss", "seconds")
 
 Design = Mapping[str, Any]
 
@@ -216,4 +216,4 @@ def continue_runs(
         row = train(trial, prepared[trial.task], design)
         done[trial_of(row)] = row
         store_rows(list(done.values()), about, folder, TABLE)
-        say(f"{len(done)}: " + ", ".join(f"{row[name]}" for name in _SAID))
+        say(f"{len(done)}: " + ", ".join(f"{row[name]}" for name in _SHOWN))

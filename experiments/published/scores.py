@@ -75,8 +75,9 @@ class Answers:
         for texts in (self._first, self._second):
             parts = []
             for start in range(0, len(texts), BATCH):
-                batch, fitted = texts[start : start + BATCH], {"padding": True, "truncation": True}
-                tokens = self._tokenizer(batch, max_length=LENGTH, return_tensors="pt", **fitted)
+                batch = texts[start : start + BATCH]
+                fitted = {"padding": True, "truncation": True, "max_length": LENGTH}
+                tokens = self._tokenizer(batch, return_tensors="pt", **fitted)
                 with torch.inference_mode():
                     hidden = model(**tokens).last_hidden_state
                 mask = tokens["attention_mask"].unsqueeze(-1)

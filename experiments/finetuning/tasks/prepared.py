@@ -30,9 +30,11 @@ _DATA, _MODEL, _ABOUT = "data.safetensors", "model.safetensors", "about.json"
 # The code that makes the data and the pretrained models.
 _PACKAGES = ("experiments.docstrings", "experiments.finetuning.tasks")
 # Settings that the data and the pretrained model depend on.
-_SPLIT_BY = ("module", "draw", "images", "turned", "texts", "length", "files", "pool", *SPLITS[1:])
-_SHAPED_BY = ("width", "layers", "heads", "patch", "vocabulary")
-_PREPARED_BY = (*_SPLIT_BY, *_SHAPED_BY, "pretraining_steps", "pretraining_rate")
+_EXAMPLES_BY = ("module", "draw", "images", "turned", "texts", "length", "files")
+_SPLIT_BY = ("pool", "validation", "test")
+_MODEL_BY = ("width", "layers", "heads", "patch", "vocabulary")
+_TRAINED_BY = ("pretraining_steps", "pretraining_rate")
+_PREPARED_BY = (*_EXAMPLES_BY, *_SPLIT_BY, *_MODEL_BY, *_TRAINED_BY)
 
 
 class Prepared(NamedTuple):
