@@ -76,7 +76,7 @@ def _selected(runs: pd.DataFrame, task: str, arm: Arm) -> pd.Series:
 
 
 def draw_of(task: str) -> str:
-    """What a variant of a task drew at random, or a task's own name if it is not a variant.
+    """The random choices of a variant of a task; for a task that is not a variant, its name.
 
     Variants with equal draws are dependent. The seed is the number of the variant, whatever its
     kind: ``digits-3`` and ``small-digits-3`` have the same new digits, ``docstrings-3`` and
