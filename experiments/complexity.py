@@ -14,7 +14,7 @@ from typing import Any
 import click
 from pyarrow import parquet
 
-from experiments.finetuning.adaptation import peft
+from experiments.finetuning.adaptation import require_peft
 from experiments.finetuning.commands import session_command
 from experiments.finetuning.session import Session
 
@@ -35,7 +35,7 @@ def main(session: Session) -> None:
 
 def run_in(session: Session) -> None:
     """Measure the models of a session, and store the table."""
-    peft()  # fails with a clear message if PEFT, which the benchmark imports, is missing
+    require_peft()  # fails with a clear message if PEFT, which the benchmark imports, is missing
     layer = import_module("benchmarks.layer")
     rounds, rivals = (2, ("LoRA", "LoCA")) if session.quick else (7, layer.MODEL_RIVALS)
     rows: list[dict[str, Any]] = []

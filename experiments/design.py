@@ -8,12 +8,13 @@ is the last that computed the power of the designs, before and during the runs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import click
 import pandas as pd
 
-from experiments.finetuning.comparisons.decisions import DECIDED, Progress, progress
+from experiments.finetuning.comparisons.decisions import Decided, Decision, decide_all
 from experiments.finetuning.comparisons.design import (
     DESIGNS,
     Arm,
@@ -31,13 +32,15 @@ from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.tables import store_rows
 
 _UNITS = {"accuracy": "", "loss": " %"}
-_SHOWN = ("measure", "margin", "difference", "low", "high", "within", "fixed_low", "fixed_high",
-          "kinds_low", "kinds_high", "between")  # fmt: skip
+_DECIDING = ("measure", "margin", "difference", "low", "high", "within")
+_DESCRIPTIVE = ("fixed_low", "fixed_high", "kinds_low", "kinds_high", "between")
+_SHOWN = (*_DECIDING, *_DESCRIPTIVE)
 _RESULTS = """
 within: the sides are equivalent within this margin
 fixed: bounds for these tasks alone, which decide nothing
 kinds: bounds if the kinds of tasks are random as well, which decide nothing
 between: estimated standard deviation of true differences between tasks"""
+_DECIDED = tuple(field.name for field in fields(Decision))
 # The settings in words, and the unit of their values.
 _SETTINGS = {
     "scaling": ("α =", 1.0),
@@ -65,7 +68,7 @@ def main(folder: Path | None, words: bool, out: Path | None) -> None:
         if runs is None:
             _print_design(design)
         else:
-            _print_results(design, progress(design, runs))
+            _print_results(design, decide_all(design, runs))
     if out and runs is not None:
         for path in store_verdicts(runs, out):
             click.echo(f"wrote {path}", err=True)
@@ -95,7 +98,7 @@ def _print_family(design: Design, name: str) -> None:
     print_table(family["title"], ("comparison", "kind"), headings, rows, note)
 
 
-def _print_results(design: Design, done: Sequence[Progress]) -> None:
+def _print_results(design: Design, done: Sequence[Decided]) -> None:
     """The verdicts on each family, and how many runs there are where some are missing."""
     table, left = pd.DataFrame(verdict_rows(design, done)), ("comparison", "verdict")
     for name, family in design.file["families"].items():
@@ -129,8 +132,8 @@ def store_verdicts(runs: pd.DataFrame, out: Path) -> list[Path]:
     for path in DESIGNS:
         design, changed = read_design(path), read_design(path, instead)
         dates[path.stem] = str(design.file["date"])
-        verdicts += verdict_rows(design, progress(design, runs))
-        alternatives += verdict_rows(changed, progress(changed, runs))
+        verdicts += verdict_rows(design, decide_all(design, runs))
+        alternatives += verdict_rows(changed, decide_all(changed, runs))
     names = {fields["name"] for fields in instead.values()}
     alternatives = [row for row in alternatives if row["comparison"] in names]
     about = manifest(grid={"dates": dates}, seed=0, device="cpu", dtype="float64")
@@ -138,7 +141,7 @@ def store_verdicts(runs: pd.DataFrame, out: Path) -> list[Path]:
     return [path for name, rows in tables.items() for path in store_rows(rows, about, out, name)]
 
 
-def verdict_rows(design: Design, done: Iterable[Progress]) -> list[Row]:
+def verdict_rows(design: Design, done: Iterable[Decided]) -> list[Row]:
     """One row per comparison of a design: its verdict and what it rests on."""
     return [
         {
@@ -154,7 +157,7 @@ def verdict_rows(design: Design, done: Iterable[Progress]) -> list[Row]:
             "task_names": list(comparison.tasks),
             "seeds": comparison.seeds,
             "pairs": sum(pairs),
-            **(decision or dict.fromkeys(DECIDED)),
+            **(asdict(decision) if decision else dict.fromkeys(_DECIDED)),
         }
         for comparison, pairs, decision in done
     ]

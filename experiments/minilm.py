@@ -27,8 +27,8 @@ from experiments.finetuning.tasks.published import MeanPooledClassifier
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 
-_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
-          "special_tokens_map.json", "vocab.txt")  # fmt: skip
+_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
+_FILES = ("config.json", "model.safetensors", *_TOKENIZER)
 HEAD = "head.safetensors"
 STEPS, BATCH, RATE, LENGTH = 500, 32, 5e-5, 64
 TESTED_FRACTION = 0.2

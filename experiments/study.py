@@ -21,7 +21,7 @@ from experiments.finetuning.comparisons.design import MANY_TASKS, read_design
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.protocol import Configuration, Finished
 from experiments.finetuning.session import Session, configurations, tasks_of
-from experiments.finetuning.statistics import grouped, print_summary, summary
+from experiments.finetuning.statistics import group_by, print_summary, summary
 from experiments.finetuning.tasks.prepared import prepare
 from experiments.tables import Row
 
@@ -139,7 +139,7 @@ def _vary(session: Session, study: Study, tasks: Sequence[str], suffix: str) -> 
     lines = summary(rows, ("task", "setting", "label", "value", "method"))
     session.store(f"{study.name}{suffix}", {"": rows, "summary": lines})
     session.draw(study.figure, lines, suffix)
-    for (task, setting), members in grouped(lines, ("task", "setting")).items():
+    for (task, setting), members in group_by(lines, ("task", "setting")).items():
         title = f"{session.settings(task)['title']}: {setting}"
         print_summary(members, title=title, columns=("value", "method"))
 
@@ -182,14 +182,13 @@ def _draw_training(session: Session, study: Study, tasks: Sequence[str], suffix:
 def _draw_pictures(session: Session, study: Study, tasks: Sequence[str], suffix: str) -> None:
     """Images of the increments of the first seed's runs."""
     (task,) = tasks
-    rows = [
-        {"task": task, "method": (method := find_method(finished.configuration.method)).name,
-         "title": method.title, "layer": layer, "row": line, "values": values}
-        for finished in run(session, study, task)
-        if finished.seed == session.seeds_of(task)[0] and "patterns" in finished.result
-        for layer, picture in finished.result["patterns"].items()
-        for line, values in enumerate(picture)
-    ]  # fmt: skip
+    rows: list[Row] = []
+    for finished in run(session, study, task):
+        method = find_method(finished.configuration.method)
+        if finished.seed == session.seeds_of(task)[0]:
+            for layer, picture in finished.result.get("patterns", {}).items():
+                about = {"task": task, "method": method.name, "title": method.title, "layer": layer}
+                rows += [{**about, "row": i, "values": values} for i, values in enumerate(picture)]
     if not rows:
         raise click.ClickException(
             f"the first run of every method on {task} diverged, so there is nothing to draw"

@@ -40,7 +40,7 @@ def print_table(
     rows: Iterable[Sequence[Any]],
     note: str = "",
 ) -> None:
-    """Print rows below headings of columns to the left and to the right, unless there are none."""
+    """Print a table whose ``left`` columns are its index; an empty table is not printed."""
     table = pd.DataFrame(list(rows), columns=[*left, *right])
     if len(table):
         table = table.set_index([*left]) if left else table

@@ -37,7 +37,7 @@ def points(values: pd.Series, tasks: pd.Series, measure: str) -> pd.Series:
 
 
 class Estimate(NamedTuple):
-    """A mean difference with Student's t of some degrees of freedom."""
+    """A mean difference, its standard error, and the degrees of freedom of its t."""
 
     difference: float
     standard_error: float
@@ -56,6 +56,8 @@ def _quantile(level: float, degrees_of_freedom: float) -> float:
 
 def over_tasks(differences: np.ndarray) -> Estimate:
     r"""Estimate the mean difference over tasks like these: tasks are random.
+
+    With a single task, its seeds are the sample.
 
     In the mixed model :math:`d_{ts} = \mu + b_t + \varepsilon_{ts}` with
     :math:`b_t \sim N(0, \tau^2)` and :math:`\varepsilon_{ts} \sim N(0, \sigma^2)`, the T task means
@@ -89,7 +91,7 @@ def over_draws(differences: np.ndarray, draws: Sequence[str]) -> Estimate:
     return Estimate(float(values.mean()), error, count - 1)
 
 
-def these_tasks(differences: np.ndarray) -> Estimate:
+def over_fixed_tasks(differences: np.ndarray) -> Estimate:
     r"""Estimate the mean difference over these tasks alone: tasks are fixed.
 
     The standard error of the mean of task means is :math:`\frac1T\sqrt{\sum_t s_t^2/n}`, and its
@@ -165,8 +167,15 @@ def bootstrap(
 def verdict_by_bounds(kind: str, margin: float, estimate: Estimate, level: float) -> Verdict:
     """The verdict on a difference by its bounds at the level of a family.
 
-    ``kind`` is what is claimed: that the difference is ``greater`` than 0, ``equivalent`` to 0
-    within the margin, or ``not-worse`` than 0 by the margin.
+    ``kind`` is what is claimed of the difference, with the margin m and the bounds (L, U):
+
+    - ``greater`` than 0: supported if L > 0; not supported if U < 0, or if U < m and L ≤ −m;
+      equivalent if only U < m.
+    - ``equivalent`` to 0: equivalent if −m < L and U < m; not supported if, with half the level for
+      each bound, L > m or U < −m.
+    - ``not-worse`` than 0: supported if L > −m, not supported if U < −m.
+
+    Otherwise it is inconclusive.
     """
     low, high = estimate.bounds(level)
     if kind == "greater":

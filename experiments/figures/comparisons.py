@@ -36,7 +36,7 @@ _UNITS = {"accuracy": "difference, points of accuracy", "loss": "difference, per
 
 @styled
 def draw_comparisons(table: pd.DataFrame) -> Figure:
-    """Mean differences over the largest number of tasks, with bounds and verdicts.
+    """Mean differences of the design with the most tasks, with bounds and verdicts.
 
     The best verdicts come first. The bar of a row goes from −margin to the margin. Small dots are
     the differences of the kinds of tasks.
@@ -56,9 +56,9 @@ def draw_comparisons(table: pd.DataFrame) -> Figure:
         axis.autoscale(axis="x")
         axis.set_xlabel(_UNITS[str(measure)], fontsize=8)
         for height, line in zip(axis.get_yticks(), rows.to_dict("records"), strict=True):
-            axis.text(1.02, height, difference_in_words(line), va="center",
-                      transform=axis.get_yaxis_transform(), fontsize=8, weight="bold",
-                      color=_WORDS[line["verdict"]][1])  # fmt: skip
+            look = {"fontsize": 8, "weight": "bold", "color": _WORDS[line["verdict"]][1]}
+            beside = {"transform": axis.get_yaxis_transform(), "va": "center"}
+            axis.text(1.02, height, difference_in_words(line), **beside, **look)
     mark = partial(Line2D, [], [])
     marks = [
         mark(color=_KINDS, marker=".", linestyle="none", label="one kind of task"),
@@ -70,8 +70,8 @@ def draw_comparisons(table: pd.DataFrame) -> Figure:
         f"The first method is better in {supported} of {len(table)} comparisons, "
         f"over {kinds_in_words(table)}"
     )
-    canvas.figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), fontsize=7,
-                         title=_NOTES, title_fontsize=7)  # fmt: skip
+    notes = {"title": _NOTES, "title_fontsize": 7, "fontsize": 7}
+    canvas.figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), **notes)
     return canvas.figure
 
 
@@ -107,7 +107,7 @@ def kinds_in_words(table: pd.DataFrame) -> str:
     kinds = " or ".join(map(str, sorted({len(means_of_kinds(row)) for _, row in table.iterrows()})))
     tasks = int(table["tasks"].max())
     are_variants = tasks > max(len(row) for row in map(means_of_kinds, table.to_dict("records")))
-    return f"{kinds} kinds of tasks" + f", {tasks} variants" * are_variants
+    return f"{kinds} kinds of tasks{f', {tasks} variants' if are_variants else ''}"
 
 
 def means_of_kinds(row: Mapping[Any, Any] | pd.Series) -> NDArray[np.float64]:

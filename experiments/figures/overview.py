@@ -14,18 +14,18 @@ from loca_theory.plotting.looks import LOOKS
 
 _SIZE, _RANK = 768, 8
 _THEOREM = {"printed line": "random locations", "LoRA": "LoRA", "LoCA": "LoCA"}
-# Short names of the studies of published fine-tunes, in the order of STUDIES.
-_SHORT = (
-    "MiniLM",
-    "BERT",
-    "BERT, less data",
-    "LSTM, class I",
-    "LSTM, class II",
-    "LSTM, spectra",
-    "IM2Deep",
-    "CHGNet",
-    "ANI",
-)
+# Short names of the studies of published fine-tunes.
+_SHORT = {
+    "sre": "MiniLM",
+    "rxnfp": "BERT",
+    "rxnfp-10k": "BERT, less data",
+    "mhc-1": "LSTM, class I",
+    "mhc-2": "LSTM, class II",
+    "mhc-hlap": "LSTM, spectra",
+    "im2deep": "IM2Deep",
+    "chgnet": "CHGNet",
+    "ani": "ANI",
+}
 
 
 @styled
@@ -71,8 +71,8 @@ def _published(axis: Axes, table: pd.DataFrame) -> None:
     for form in FORMS:  # named in its longest bar
         study = str(fractions[form].idxmax())
         middle = float((100 * ends[form] - 50 * fractions[form])[study])
-        axis.text(middle, list(STUDIES).index(study), form, color="white", fontsize=7,
-                  ha="center", va="center")  # fmt: skip
-    axis.set_yticks(range(len(_SHORT)), _SHORT, fontsize=8)
+        look = {"color": "white", "fontsize": 7, "ha": "center", "va": "center"}
+        axis.text(middle, list(STUDIES).index(study), form, **look)
+    axis.set_yticks(range(len(STUDIES)), [_SHORT[name] for name in STUDIES], fontsize=8)
     axis.set_xlabel("matrices, r = 4; an index costs a number")
     axis.set_title("Published fine-tunes: what retains most")

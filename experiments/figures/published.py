@@ -22,7 +22,10 @@ _ROLES = {
     "tuned": (0.15, 0.13),
     "unrelated": (0.3, 0.13),
 }
-_KEY = "thick bars: changes ΔW; thin bars, from above: the weights "
+_KEY = (
+    "thick bars: changes ΔW; thin bars, from above: the weights before and after, and differences "
+    "of unrelated networks"
+)
 
 
 @styled
@@ -35,9 +38,8 @@ def draw_published(table: pd.DataFrame) -> Figure:
     for axis, (accounting, price) in zip(axes, ACCOUNTINGS.items(), strict=True):
         draw_studies(axis, best[best["accounting"] == accounting], _ROLES)
         axis.set_title(f"an index costs {price}")
-    axes[1].set_xlabel(f"matrices in which a form retains most, at the numbers of rank {RANK}\n"
-                       + _KEY + "before and after, and differences of unrelated networks",
-                       fontsize=8)  # fmt: skip
+    label = f"matrices in which a form retains most, at the numbers of rank {RANK}"
+    axes[1].set_xlabel(f"{label}\n{_KEY}", fontsize=8)
     figure.legend(handles=form_key(), loc="outside lower center", ncols=3, fontsize=8)
     return figure
 
@@ -62,8 +64,8 @@ def draw_studies(axis: Axes, rows: pd.DataFrame, roles: Mapping[str, tuple[float
         left = 0.0
         for form, count in counts(part).items():
             width = 100 * count / len(part)
-            axis.barh(studies.index(str(study)) + offset, width, thickness, left=left,
-                      color=_COLORS[form], alpha=1.0 if role == "increment" else 0.45)  # fmt: skip
+            look = {"color": _COLORS[form], "alpha": 1.0 if role == "increment" else 0.45}
+            axis.barh(studies.index(str(study)) + offset, width, thickness, left=left, **look)
             left += width
     axis.set_yticks(range(len(studies)), [STUDIES[name] for name in studies])
     axis.set_ylim(len(studies) - 0.5, -0.5)

@@ -73,8 +73,8 @@ def draw_budgets(table: pd.DataFrame) -> Figure:
             # The shift keeps every mark visible.
             shift = 2 ** (_APART * (number - (len(methods) - 1) / 2))
             below, above = group["mean"] - group["low"], group["high"] - group["mean"]
-            _draw_bars(axis, group["r"] * shift, _PERCENT * group["mean"],
-                       _PERCENT * np.array([below, above]), group)  # fmt: skip
+            bars = _PERCENT * np.array([below, above])
+            _draw_bars(axis, group["r"] * shift, _PERCENT * group["mean"], bars, group)
         _set_log_scale(axis, budgets["r"], base=2)
         axis.set(xlabel="budget (LoRA rank r)", ylabel="test accuracy, %", title=str(task))
     cells = table.pivot_table(index=["task", "r"], columns="method", values="mean")
@@ -186,7 +186,7 @@ def _final_losses(table: pd.DataFrame) -> str:
 
 
 def _over_many_tasks(verdicts: pd.DataFrame) -> str:
-    """The result of the comparison of the loss over the most tasks, in words."""
+    """The result on the loss of the design with the most tasks, in words."""
     rows = largest_design(verdicts[verdicts["measure"] == "loss"])
     if rows.empty:
         return ""
@@ -232,9 +232,8 @@ def _set_log_scale(axis: Axes, values: pd.Series, base: float = 10) -> None:
 def _draw_bars(axis: Axes, x: Any, y: Any, errors: Any, lines: pd.DataFrame) -> None:
     """Draw a line of one method with bars; an unbounded interval has none."""
     bars = np.where(np.isfinite(errors), errors, 0.0)
-    style = _style(lines["method"].iloc[0])
-    axis.errorbar(x, y, yerr=bars, **style, elinewidth=0.8, marker="o", markersize=3,
-                  label=lines["title"].iloc[0])  # fmt: skip
+    style = _style(lines["method"].iloc[0]) | {"elinewidth": 0.8, "marker": "o", "markersize": 3}
+    axis.errorbar(x, y, yerr=bars, **style, label=lines["title"].iloc[0])
 
 
 def _add_legend(canvas: Canvas, caption: str) -> None:

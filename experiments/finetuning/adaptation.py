@@ -1,4 +1,4 @@
-"""Add a method's adapter to a model; group its parameters for the optimiser, and count them."""
+"""Add a method's adapter to a model; build parameter groups for the optimiser; count parameters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import Any
 
 from torch import nn
 
-from experiments.finetuning.methods import Budget, Method, alternating_steps, check, target_shape
+from experiments.finetuning.methods import (
+    Budget,
+    Method,
+    alternating_steps,
+    check_runnable,
+    target_shape,
+)
 from loca_theory.adapters import CosineSpectrum, LoCAConfig
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
@@ -23,8 +29,8 @@ _ADALORA_START, _ADALORA_PRUNES, _ADALORA_PRUNED = 1.5, 0.1, 0.5
 _SEEDS = ("random_loc_seed", "random_seed", "projection_prng_key")
 
 
-def peft() -> Any:
-    """Import PEFT."""
+def require_peft() -> Any:
+    """PEFT, or an error that says how to install it."""
     try:
         return importlib.import_module("peft")
     except ImportError as error:
@@ -44,7 +50,7 @@ def adapt(
 ) -> nn.Module:
     """Add the adapter and return the model to train; the given model is modified too."""
     shape = target_shape(model, targets)
-    check(method, budget, shape, overrides or {})
+    check_runnable(method, budget, shape, overrides or {})
     if method.kind == "default":
         return with_adapter(model, default_config(method, seed), targets, head)
     if not method.has_budget:
@@ -64,11 +70,11 @@ def with_adapter(model: nn.Module, config: Any, targets: Sequence[str], head: st
     with warnings.catch_warnings():
         # About layers that store weights transposed, and names that transformers has replaced.
         warnings.simplefilter("ignore")
-        return peft().get_peft_model(model, config)
+        return require_peft().get_peft_model(model, config)
 
 
 def default_config(method: Method, seed: int) -> Any:
-    """A method's configuration: PEFT's defaults, except for the method's options."""
+    """A method's PEFT configuration: PEFT's defaults, except for the method's options."""
     types = importlib.import_module("peft.mapping").PEFT_TYPE_TO_CONFIG_MAPPING
     settings = dict(method.options)
     config: Any = types[settings.pop("tuner")](**settings)
@@ -81,7 +87,7 @@ def default_config(method: Method, seed: int) -> Any:
 def _config(
     method: Method, budget: Budget, shape: tuple[int, int], seed: int, overrides: Mapping[str, Any]
 ) -> Any:
-    (p, q), r, package = shape, budget.r, peft()
+    (p, q), r, package = shape, budget.r, require_peft()
     numbers = (p + q) * r
     # init_weights makes ΔW = 0 at first, as for all methods; PEFT's defaults do not.
     match method.kind:
@@ -90,10 +96,9 @@ def _config(
         case "adalora":
             start, end = (round(s * budget.steps) for s in (_ADALORA_PRUNES, _ADALORA_PRUNED))
             init = max(r + 1, round(_ADALORA_START * r))
-            return package.AdaLoraConfig(
-                init_r=min(init, p, q), target_r=r, lora_alpha=init, deltaT=1,
-                tinit=start, tfinal=budget.steps - end, total_step=budget.steps + 1,
-            )  # fmt: skip
+            ranks = {"init_r": min(init, p, q), "target_r": r, "lora_alpha": init}
+            pruning = {"tinit": start, "tfinal": budget.steps - end, "deltaT": 1}
+            return package.AdaLoraConfig(**ranks, **pruning, total_step=budget.steps + 1)
         case "vera":
             rank = min(max(numbers - p, 1), _VERA_RANK)
             return package.VeraConfig(r=rank, projection_prng_key=seed)
@@ -119,7 +124,7 @@ def _config(
     )
 
 
-def groups(
+def parameter_groups(
     model: nn.Module, *, head: str | None, rate: float, head_rate: float, weight_decay: float = 0.0
 ) -> list[dict[str, Any]]:
     """Parameter groups for the optimiser: those of the method and of the head, decayed or not.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +16,25 @@ from loca_theory.cli.options import Folder
 
 TASKS = f"{', '.join(task_names())}.  [default: all but text]"
 
+_option = partial(click.Option, show_default=True)
 _OPTIONS = (
-    click.Option(["--out"], type=Folder(), default=Path("loca-results") / "experiments",
-                 show_default=True,
-                 help="Folder of runs, tables and figures; stored runs are not repeated."),
+    _option(
+        ["--out"],
+        type=Folder(),
+        default=Path("loca-results") / "experiments",
+        help="Folder of runs, tables and figures; stored runs are not repeated.",
+    ),
     click.Option(["--quick"], is_flag=True, help="Tiny run, to check that it works."),
     click.Option(["--full"], is_flag=True, help="Everything; takes hours, can be resumed."),
-    click.Option(["--seeds"], type=click.IntRange(min=2),
-                 help="Number of seeds.  [default: that of the design]"),
-    click.Option(["-j", "--jobs"], type=int, default=-1, show_default=True,
-                 help="Worker processes, -1 for one per core."),
-    click.Option(["--device"], metavar="auto|cpu|cuda[:N]", default="auto", show_default=True,
-                 help="Device to train on."),
+    click.Option(
+        ["--seeds"],
+        type=click.IntRange(min=2),
+        help="Number of seeds.  [default: that of the design]",
+    ),
+    _option(["-j", "--jobs"], type=int, default=-1, help="Worker processes, -1 for one per core."),
+    _option(["--device"], metavar="auto|cpu|cuda[:N]", default="auto", help="Device to train on."),
     click.Option(["-q", "--quiet"], is_flag=True, help="Print neither progress nor notes."),
-)  # fmt: skip
+)
 
 
 def session_command(function: Callable[..., None]) -> click.Command:

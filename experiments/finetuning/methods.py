@@ -105,7 +105,7 @@ def target_shape(model: nn.Module, targets: Sequence[str]) -> tuple[int, int]:
     return int(p), int(q)
 
 
-def check(
+def check_runnable(
     method: Method, budget: Budget, shape: tuple[int, int], overrides: Mapping[str, Any]
 ) -> None:
     """Check that a method can be run with a budget and settings, before anything is run."""
@@ -127,7 +127,8 @@ def check(
             f"{method.title} cannot express the budget of r = {budget.r} in a {p}x{q} layer; "
             f"choose 1 to {largest}"
         )
-    if method.kind == "c3a" and math.gcd(p, q) % (p * q / ((p + q) * budget.r)):
+    block_side = p * q / ((p + q) * budget.r)
+    if method.kind == "c3a" and math.gcd(p, q) % block_side:
         raise InvalidArgumentError(
             f"{method.title} has pq/b numbers for a block size b that divides p and q, and none "
             f"is the budget of r = {budget.r} in a {p}x{q} layer; choose another r"

@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-METRIC = "accuracy"
+DEFAULT_METRIC = "accuracy"
 
 
 def predictions(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Predictions of each run: numbers or classes (R, n), or next tokens (R, n, T − 1)."""
+    """Predictions of each run: numbers or classes (R, n), or a causal model's next tokens."""
     if labels.is_floating_point():
         return logits[..., 0]
     return (logits[:, :, :-1] if labels.ndim == 2 else logits).argmax(-1)
 
 
 def targets(labels: torch.Tensor) -> torch.Tensor:
-    """What :func:`predictions` should be equal to."""
+    """The labels that :func:`predictions` are compared with: (n,), or next tokens (n, T − 1)."""
     return labels[:, 1:] if labels.ndim == 2 else labels
 
 
@@ -27,19 +27,21 @@ def accuracy(predicted: torch.Tensor, labels: torch.Tensor) -> float:
 
 
 def correlation(predicted: torch.Tensor, labels: torch.Tensor) -> float:
-    """Pearson's correlation; 0 if either is constant. For two classes it is Matthews'."""
+    """Pearson's correlation, for two classes the Matthews coefficient; 0 if either is constant."""
     pair = torch.stack([predicted.double(), labels.double()])
     pair = pair - pair.mean(1, keepdim=True)
     product = pair.square().sum(1).prod()
     return float((pair[0] * pair[1]).sum() / product.sqrt()) if product > 0 else 0.0
 
 
-def trivial(labels: torch.Tensor, metric: Callable[[torch.Tensor, torch.Tensor], float]) -> float:
+def constant_score(
+    labels: torch.Tensor, metric: Callable[[torch.Tensor, torch.Tensor], float]
+) -> float:
     """The best score of predictions that are all the same."""
     return max(metric(torch.full_like(labels, float(label)), labels) for label in labels.unique())
 
 
 METRICS: Mapping[str, Callable[[torch.Tensor, torch.Tensor], float]] = {
-    METRIC: accuracy,
+    DEFAULT_METRIC: accuracy,
     "correlation": correlation,
 }

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.finetuning.methods import find_method
-from experiments.finetuning.metrics import METRIC
+from experiments.finetuning.metrics import DEFAULT_METRIC
 from experiments.finetuning.tasks.prepared import Prepared
-from experiments.finetuning.training import EXPERIMENT, PACKAGES
+from experiments.finetuning.training import EXPERIMENT, TRAINING_CODE
 from experiments.tables import Row
 from loca_theory.sweeps.store import Point
 
 # Settings that a run does not depend on, or that its parameters list separately.
-_BESIDE = ("title", "seeds", "block", "grid", "tuning_seeds", "coefficient_steps",
-           "location_steps", "alternating", "location_rate")  # fmt: skip
+_OF_LOCA = ("coefficient_steps", "location_steps", "alternating")
+_BESIDE = ("title", "seeds", "block", "grid", "tuning_seeds", "location_rate", *_OF_LOCA)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def point(
         "settings": run_settings(chosen),
         "device": device,
     }
-    return Point(EXPERIMENT, parameters, PACKAGES)
+    return Point(EXPERIMENT, parameters, TRAINING_CODE)
 
 
 def run_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,8 +82,7 @@ def loca_of(configuration: Configuration, chosen: Mapping[str, Any]) -> dict[str
     """Settings of LoCA except those that define the variant; empty for other methods."""
     if find_method(configuration.method).kind != "loca":
         return {}
-    names = ("coefficient_steps", "location_steps", "alternating")
-    return {**{name: chosen[name] for name in names}, **configuration.loca}
+    return {**{name: chosen[name] for name in _OF_LOCA}, **configuration.loca}
 
 
 def best_rate(rates: Sequence[float], scores: Mapping[float, Sequence[float | None]]) -> float:
@@ -127,7 +126,7 @@ class Finished:
             **self._labels(),
             "rate": p["rate"],
             "seed": self.seed,
-            "measure": p["settings"].get("measure", METRIC),
+            "measure": p["settings"].get("measure", DEFAULT_METRIC),
             "metric": result["metric"],
             "loss": result["loss"],
             "diverged": result["diverged"],
@@ -143,6 +142,6 @@ class Finished:
     @property
     def curve(self) -> list[Row]:
         """The table rows of the evaluations on the validation set during the run."""
-        labels = {**self._labels(), "seed": self.seed, "measure": METRIC}
+        labels = {**self._labels(), "seed": self.seed, "measure": DEFAULT_METRIC}
         names = ("step", "training_loss", "validation_loss", "validation")
         return [labels | dict(zip(names, values, strict=True)) for values in self.result["curve"]]

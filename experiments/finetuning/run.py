@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from experiments.finetuning.adaptation import adapt, count, groups
+from experiments.finetuning.adaptation import adapt, count, parameter_groups
 from experiments.finetuning.methods import Budget, find_method
 from experiments.finetuning.tasks.prepared import random_batches
 from loca_theory.adapters import CosineSpectrum, follow
@@ -41,7 +41,7 @@ class Run:
         self.is_adalora = method.kind == "adalora"
         head_rate = p["rate"] if method.kind == "head" else chosen["head_rate"]
         self.optimizer = torch.optim.AdamW(
-            groups(self.model, head=self.head, rate=p["rate"], head_rate=head_rate),
+            parameter_groups(self.model, head=self.head, rate=p["rate"], head_rate=head_rate),
             weight_decay=0.0,
             fused=True,
         )
@@ -110,7 +110,7 @@ class Run:
             changes[name] = layer.weight - self.pretrained[f"{name}.weight"]
         return changes
 
-    def patterns(self) -> dict[str, list[list[float]]]:
+    def block_means(self) -> dict[str, list[list[float]]]:
         """Signed block means, as in the paper, of the first two and the last two target layers."""
         increments, side = self.increments(), self.p["settings"]["block_side"]
         names = list(increments)

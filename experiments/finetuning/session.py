@@ -11,9 +11,9 @@ from typing import Any
 import click
 import pandas as pd
 
-from experiments.finetuning.adaptation import peft
-from experiments.finetuning.methods import Budget, check, find_method
-from experiments.finetuning.metrics import METRIC
+from experiments.finetuning.adaptation import require_peft
+from experiments.finetuning.methods import Budget, check_runnable, find_method
+from experiments.finetuning.metrics import DEFAULT_METRIC
 from experiments.finetuning.protocol import Configuration, Finished, best_rate, loca_of, point
 from experiments.finetuning.settings import settings, task_names
 from experiments.finetuning.tasks.prepared import Prepared, prepare
@@ -33,7 +33,7 @@ from loca_theory.transforms.devices import resolve_device
 
 @dataclass(frozen=True)
 class Session:
-    """Options of the experiments: which runs to do, on which device, and where to write results."""
+    """The options of a command, and what it does with them: tune, run, store, draw."""
 
     out: Path  # folder of runs, tables and figures
     quick: bool = False  # tiny settings that only check that everything works
@@ -88,7 +88,7 @@ class Session:
         return best
 
     def _rates(self, configuration: Configuration) -> tuple[float, ...]:
-        """The learning rates to try; one grid step lower from twice the task's default rank on."""
+        """Learning rates to try; one step lower if the rank is at least twice the task's."""
         method, chosen = find_method(configuration.method), self.settings(configuration.task)
         rates = method.rates(chosen["grid"])
         if method.has_budget and configuration.r >= 2 * chosen["r"]:
@@ -102,15 +102,13 @@ class Session:
         pairs = list(pairs)
         prepared = self._checked([case for case, _ in pairs])
         runs: list[tuple[Configuration, Point]] = []
+        options: dict[str, Any] = {"tunes": tunes, "device": self.resolved_device}
         for case, rate in pairs:
             chosen = self.settings(case.task)
             seeds = chosen["tuning_seeds"] if tunes else self.seeds_of(case.task)
             for start in range(0, len(seeds), chosen["block"]):
                 block = seeds[start : start + chosen["block"]]
-                run = point(
-                    case, chosen, prepared[case.task], rate=rate, seeds=block, tunes=tunes,
-                    device=self.resolved_device,
-                )  # fmt: skip
+                run = point(case, chosen, prepared[case.task], rate=rate, seeds=block, **options)
                 runs.append((case, run))
         # Points repeat: every sweep of a sensitivity study contains the run with default settings.
         distinct = list({run.key(): run for _, run in runs}.values())
@@ -139,7 +137,7 @@ class Session:
 
     def _checked(self, cases: Sequence[Configuration]) -> dict[str, Prepared]:
         """Prepare the tasks, and check beforehand that every configuration can be run."""
-        peft()
+        require_peft()
         resolve_device(self.device)
         writable_folder(self.out)
         prepared = {
@@ -148,8 +146,8 @@ class Session:
         shapes = {task: layer_shape(data, self.settings(task)) for task, data in prepared.items()}
         for case in dict.fromkeys(cases):
             chosen = self.settings(case.task)
-            budget = Budget(case.r, chosen["steps"])
-            check(find_method(case.method), budget, shapes[case.task], loca_of(case, chosen))
+            method, budget = find_method(case.method), Budget(case.r, chosen["steps"])
+            check_runnable(method, budget, shapes[case.task], loca_of(case, chosen))
         return prepared
 
     def store(self, name: str, tables: Mapping[str, Sequence[Row]]) -> None:
@@ -176,7 +174,7 @@ def _in_words(run: Point, result: Mapping[str, Any]) -> str:
     p = run.parameters
     scores = [outcome["validation" if p["tunes"] else "metric"] for outcome in result["runs"]]
     good = [value for value in scores if value is not None]
-    mean = f"{METRIC} {sum(good) / len(good):.3f}" if good else "diverged"
+    mean = f"{DEFAULT_METRIC} {sum(good) / len(good):.3f}" if good else "diverged"
     return f"{p['task']}, {p['method']}: {mean}"
 
 

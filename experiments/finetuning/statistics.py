@@ -13,8 +13,8 @@ from experiments.verdicts import holm, student
 _PERCENT = ["mean", "low", "high", "difference", "difference_low", "difference_high"]
 
 
-def grouped(rows: Iterable[Row], names: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
-    """The rows by their values in some columns."""
+def group_by(rows: Iterable[Row], names: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
+    """Group rows by their values in the columns ``names``."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row[name] for name in names), []).append(row)
@@ -26,11 +26,11 @@ def summary(
 ) -> list[Row]:
     """Mean and interval of each group, and its difference from another group on the same seeds.
 
-    Diverged runs are counted, and excluded from the means. The group to compare with has the values
-    of ``reference``, and in other columns those of the group itself; the p-values of Student's
-    paired test are adjusted by Holm's method over all groups.
+    Diverged runs are counted, and excluded from the means. The group to compare with equals this
+    one in ``by`` except for the values in ``reference``; the p-values of Student's paired test are
+    adjusted by Holm's method over all groups.
     """
-    groups = grouped(rows, by)
+    groups = group_by(rows, by)
     lines: list[Row] = []
     for key, members in groups.items():
         good = _metrics(members)

@@ -12,21 +12,21 @@ from typing import Any
 import torch
 
 from experiments.finetuning.methods import find_method, target_shape
-from experiments.finetuning.metrics import METRIC, METRICS, predictions, targets
+from experiments.finetuning.metrics import DEFAULT_METRIC, METRICS, predictions, targets
 from experiments.finetuning.run import Run
 from experiments.finetuning.tasks import Split
 from experiments.finetuning.tasks.prepared import Prepared, base_model, opened, quiet
 from experiments.finetuning.tasks.transformer import (
     SmallTransformer,
-    adopt_parameters,
     group_losses,
+    share_parameters,
 )
 from loca_theory.sweeps import generator
 from loca_theory.sweeps.store import Point
 
 EXPERIMENT = "finetuning"
 # Modules whose source is hashed, so that stored runs become stale when it changes.
-PACKAGES = (
+TRAINING_CODE = (
     "experiments.finetuning.adaptation",
     "experiments.finetuning.methods",
     "experiments.finetuning.metrics",
@@ -47,34 +47,34 @@ _DIVERGED = 10.0
 EARLY = {"loss_10": (1, 10), "loss_25": (16, 25)}
 
 Measured = tuple[float | None, float | None, list[float] | None]
-"""Loss, metric, and metric of interleaved subsets of examples; None if the loss diverged."""
+"""Mean loss, metric, and metric on each of ``parts`` interleaved subsets; None if it diverged."""
 
 
 def compute(
-    point: Point, folder: Path, start: Callable[[Group], None] | None = None
+    point: Point, folder: Path, start: Callable[[SeedGroup], None] | None = None
 ) -> dict[str, Any]:
     """Fine-tune a model once for each seed and measure it: ``runs`` has a result per seed."""
     p = dict(point.parameters)
-    with trained(point, folder, start) as (group, results, seconds):
+    with training_runs(point, folder, start) as (group, results, seconds):
         for run, result in zip(group.runs, results, strict=True):
             result["seconds"] = seconds
             if run.seed == 0 and not (p["tunes"] or p["settings"]["draw"] or result["diverged"]):
-                result["patterns"] = run.patterns()
+                result["patterns"] = run.block_means()
     return {"runs": results}
 
 
 @contextmanager
-def trained(
-    point: Point, folder: Path, start: Callable[[Group], None] | None = None
-) -> Iterator[tuple[Group, list[dict[str, Any]], float]]:
+def training_runs(
+    point: Point, folder: Path, start: Callable[[SeedGroup], None] | None = None
+) -> Iterator[tuple[SeedGroup, list[dict[str, Any]], float]]:
     """The runs of a point after training, their results, and the seconds of each.
 
-    Sets torch's global generator, which is restored afterwards.
+    Seeds torch's global generator, which :func:`opened` restores afterwards.
     """
     p = dict(point.parameters)
     with opened(p, folder) as (prepared, splits, device):
         began = time.process_time()
-        group = Group(p, prepared, splits, device)
+        group = SeedGroup(p, prepared, splits, device)
         if start:
             start(group)
         # Adapters draw different amounts of random numbers; reseed so that all get equal dropout.
@@ -94,8 +94,8 @@ def _seed_of(seed: int, purpose: str) -> int:
     return int(generator(seed, f"finetuning.{purpose}").integers(2**62))
 
 
-class Group:
-    """Runs of one configuration that differ only in their seed, trained together."""
+class SeedGroup:
+    """Runs of one configuration that differ only in their seed, trained on one batch loop."""
 
     def __init__(
         self, p: dict[str, Any], prepared: Prepared, splits: dict[str, Split], device: torch.device
@@ -106,7 +106,7 @@ class Group:
             torch.manual_seed(_seed_of(seed, "model"))
             model = base_model(prepared, p["settings"]).to(device)
             if self.runs and not find_method(p["method"]).changes_body:
-                adopt_parameters(model, self.runs[0].pretrained, self._is_head)
+                share_parameters(model, self.runs[0].pretrained, self._is_head)
             self.runs.append(Run(p, seed, model))
         self.is_small = isinstance(self.runs[0].core, SmallTransformer)
 
@@ -177,7 +177,10 @@ class Group:
 
     @torch.no_grad()
     def evaluate(self, split: str, limit: int | None = None) -> list[Measured]:
-        """Each run's loss and metric on the first ``limit`` examples, and metrics of subsets."""
+        """Each run's mean loss, metric, and metric on each of ``parts`` interleaved subsets.
+
+        All are of the first ``limit`` examples of a split.
+        """
         for run in self.runs:
             run.model.eval()
         examples = {name: values[:limit] for name, values in self.splits[split].items()}
@@ -192,7 +195,7 @@ class Group:
             losses += loss.double().cpu() * len(part["labels"])
             predicted.append(predictions(logits, part["labels"]).cpu())
         labels, settings = targets(examples["labels"]).cpu(), self.p["settings"]
-        metric, parts = METRICS[settings.get("measure", METRIC)], settings.get("parts", 0)
+        metric, parts = METRICS[settings.get("measure", DEFAULT_METRIC)], settings.get("parts", 0)
         measured = []
         for loss, y in zip((losses / total).tolist(), torch.cat(predicted, dim=1), strict=True):
             if math.isfinite(loss):

@@ -1,5 +1,6 @@
-"""Continue the runs of the study, or print its result.
+"""Ablation of LoCA's locations on MiniLM over kinds of tasks: continue it, or print its result.
 
+A kind is live if full fine-tuning beats linear probing by 2 points; the others are set apart.
 ``python -m experiments.live_kinds`` prints the design, its power, and what the stored runs say.
 With the folder of the published texts, whose sources are in the designs, it continues the runs,
 phase by phase; it can be stopped at any time. Commit 7c565700 is the last that could run the
@@ -16,7 +17,7 @@ import pandas as pd
 
 from experiments.live_kinds import phases, power
 from experiments.live_kinds.phases import DESIGN
-from experiments.live_kinds.verdicts import judged
+from experiments.live_kinds.verdicts import with_verdicts
 from experiments.pretrained import runs
 from experiments.pretrained.analysis import compare, gains, without_each_kind
 from experiments.pretrained.commands import DATA, MINUTES, continue_study, out_option
@@ -80,7 +81,7 @@ def _print_result(rows: Rows, gap: Mapping[str, float], live: Sequence[str]) -> 
     kinds = {kind: DESIGN["kinds"][kind] for kind in live}
     dead = {kind: tasks for kind, tasks in DESIGN["kinds"].items() if kind not in kinds}
     design, methods = {**DESIGN, "kinds": kinds}, list(DESIGN["seeds"])
-    show("primary comparisons with V1, points", judged(counted, design, gap).T)
+    show("primary comparisons with V1, points", with_verdicts(counted, design, gap).T)
     show("primary comparisons without one kind", without_each_kind(counted, design).T)
     show("others with V1, points", compare(counted, DESIGN["described"], design=design).T)
     show("mean scores", gains(counted, methods, design))

@@ -17,16 +17,16 @@ from experiments.pretrained.analysis import by_kind
 from experiments.pretrained.runs import FIRST, FULL, Design, Rows, Trial, score_of, tasks_of_kinds
 
 
-def read_design(path: Path, first: Design = FIRST) -> Design:
-    """A design; what it lacks is as in the design of an earlier study."""
+def read_design(path: Path, defaults: Design = FIRST) -> Design:
+    """Read a design; settings that it lacks come from ``defaults``."""
     design = tomllib.loads(path.read_text(encoding="utf-8"))
     names = {*tasks_of_kinds(design), *design["tuning"].get("tasks", ())}
     tasks = {
-        task: {**first["tasks"].get(task, {}), **design.get("tasks", {}).get(task, {})}
+        task: {**defaults["tasks"].get(task, {}), **design.get("tasks", {}).get(task, {})}
         for task in sorted(names)
     }
-    digests = {task: {**first["digests"], **design.get("digests", {})}[task] for task in tasks}
-    return {**first, **design, "tasks": tasks, "digests": digests}
+    digests = {task: {**defaults["digests"], **design.get("digests", {})}[task] for task in tasks}
+    return {**defaults, **design, "tasks": tasks, "digests": digests}
 
 
 DESIGN = read_design(Path(__file__).with_name("design.toml"))
@@ -106,7 +106,7 @@ def trial_at(rates: Rates, setting: str, task: str, method: str, seed: int) -> T
 def _better_half(trials: Sequence[Trial], rows: Rows) -> list[Rates]:
     """The half of the rates, rounded up, with the highest mean score, the best first.
 
-    A run that diverged has the trivial score. Of equal rates the lower ones are better.
+    A run that diverged has the trivial score. Ties go to lower rates.
     """
     scores: dict[Rates, list[float]] = {}
     for trial in trials:
@@ -136,7 +136,7 @@ def _tuned(
     return [trial_at(won[method], setting, task, method, seed) for seed, task, method in cases]
 
 
-def scouted(rows: Rows, design: Design = DESIGN) -> pd.DataFrame:
+def _liveness_scores(rows: Rows, design: Design = DESIGN) -> pd.DataFrame:
     """Mean scores in points of full fine-tuning and the probe by task, and the trivial score."""
     scouts = [rows[trial] for trial in liveness(rows, design)]
     table = pd.DataFrame([{**row, "score": 100 * score_of(row)} for row in scouts])
@@ -146,7 +146,7 @@ def scouted(rows: Rows, design: Design = DESIGN) -> pd.DataFrame:
 
 def gaps(rows: Rows, design: Design = DESIGN) -> dict[str, float]:
     """Points by which full fine-tuning leads the probe, by kind."""
-    means = scouted(rows, design)
+    means = _liveness_scores(rows, design)
     gap = (means[FULL] - means[design["tuning"]["probe"]]).to_frame("gap")
     return {str(kind): float(points) for kind, points in by_kind(gap, design)["gap"].items()}
 
@@ -161,7 +161,7 @@ def live_kinds(rows: Rows, design: Design = DESIGN) -> list[str]:
 
 
 def counted(rows: Rows, design: Design = DESIGN) -> list[Trial]:
-    """The runs that count, in the order of their seeds."""
+    """The runs of the main comparison, in the order of their seeds."""
     live, dead_seeds = live_kinds(rows, design), design["liveness"]["dead_seeds"]
     cases = [
         (seed, task, method)
@@ -174,12 +174,12 @@ def counted(rows: Rows, design: Design = DESIGN) -> list[Trial]:
 
 
 def failures(rows: Rows, design: Design = DESIGN) -> dict[str, dict[str, int]]:
-    """The number of runs that count and failed, by method and task, without tasks that have none.
+    """Failed runs of the main comparison, by method and task; zero counts are omitted.
 
     A run fails if it diverged, or if its score is nearer to the trivial one than to the probe's
     mean in the phase before.
     """
-    means = scouted(rows, design)
+    means = _liveness_scores(rows, design)
     best = means[design["tuning"]["probe"]].clip(lower=means["trivial"])
     highest = (means["trivial"] + best) / 2
     counts: dict[str, dict[str, int]] = {method: {} for method in design["seeds"]}

@@ -1,4 +1,4 @@
-"""The verdicts on the primary comparisons, and whether one kind decides them."""
+"""Verdicts on the primary comparisons, and which kinds of tasks change them when left out."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from experiments.tables import Row
 from loca_theory.claims.rules import Verdict
 
 
-def judged(rows: Sequence[Row], design: Design, gaps: Mapping[str, float]) -> pd.DataFrame:
-    """The primary comparisons over the kinds of a design, with verdicts.
+def with_verdicts(rows: Sequence[Row], design: Design, gaps: Mapping[str, float]) -> pd.DataFrame:
+    """The primary comparisons over the kinds of a design, with verdicts: one row per method.
 
-    ``fraction`` is the mean of the kinds' differences as fractions of their gaps, and equivalence
-    must hold in these too. A verdict is fragile if it is another one without some kind, and
-    ``decides`` names these kinds.
+    ``gaps`` are the points by which full fine-tuning leads linear probing, by kind. ``fraction`` is
+    the mean of the kinds' differences as fractions of their gaps, and equivalence must hold in
+    these too. A verdict is fragile if leaving out one kind changes it; ``decides`` lists these
+    kinds and the verdict without each.
     """
     points, fractions, verdicts = _verdicts(rows, design, gaps)
     decides: dict[str, list[str]] = {method: [] for method in verdicts}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,36 +15,49 @@ from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
-_POSITIVE = click.IntRange(min=1)
+_POSITIVE, _COUNT = click.IntRange(min=1), click.IntRange(min=0)
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_option = partial(click.option, show_default=True)
 
 
 @click.command(cls=Command)
 @click.argument("name", metavar="NAME", type=click.Choice(["list", *families()]))
 @click.option("--task", help="Default: the first shown by `list`.")
 @click.option("--model-size", help="Default: the first shown by `list`.")
-@click.option("--method", default="loca", show_default=True, help="Fine-tuning method.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), multiple=True,
-              help="May be given several times; default: the paper's seeds, or 0.")  # fmt: skip
+@_option("--method", default="loca", help="Fine-tuning method.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    multiple=True,
+    help="May be given several times; default: the paper's seeds, or 0.",
+)
 @click.option("--r", type=_POSITIVE, help="Rank of LoRA and DoRA; default: the paper's.")
-@click.option("--components", type=_POSITIVE,
-              help="Components of FourierFT and LoCA per layer; default: the paper's.")  # fmt: skip
-@click.option("--lr", type=click.FloatRange(min=0, min_open=True),
-              help="Learning rate; default: the paper's, if it states one.")  # fmt: skip
+@click.option(
+    "--components",
+    type=_POSITIVE,
+    help="Components of FourierFT and LoCA per layer; default: the paper's.",
+)
+@click.option(
+    "--lr",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Learning rate; default: the paper's, if it states one.",
+)
 @click.option("--batch-size", type=_POSITIVE, help="Default: the paper's.")
 @click.option("--max-steps", type=_POSITIVE, help="Default: the paper's.")
-@click.option("--save-every", type=_POSITIVE, default=500, show_default=True,
-              help="Steps from one checkpoint to the next.")  # fmt: skip
+@_option("--save-every", type=_POSITIVE, default=500, help="Steps from one checkpoint to the next.")
 @click.option("--model", help="A folder, or another name on the hub.")
 @click.option("--data", help="A folder or a name on the hub, as datasets.load_dataset reads it.")
+@click.option("--texts", type=_COUNT, help="Of e2e: number of texts to write; default: all.")
 @click.option(
-    "--texts", type=click.IntRange(min=0), help="Of e2e: number of texts to write; default: all."
+    "--questions", type=_FILE, help="Of instruct: questions to answer, in LLM-as-a-judge's format."
 )
-@click.option("--questions", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="Of instruct: questions to answer, in LLM-as-a-judge's format.")  # fmt: skip
-@click.option("--samples", type=click.IntRange(min=0), default=4, show_default=True,
-              help="Of diffusion: number of unseen photographs to edit afterwards.")  # fmt: skip
-@click.option("--out", type=Folder(file_okay=False), default=Choice.out, show_default=True,
-              help="Folder of the results.")  # fmt: skip
+@_option(
+    "--samples",
+    type=_COUNT,
+    default=4,
+    help="Of diffusion: number of unseen photographs to edit afterwards.",
+)
+@_option("--out", type=Folder(file_okay=False), default=Choice.out, help="Folder of the results.")
 def main(
     name: str, task: str | None, model_size: str | None, seed: tuple[int, ...], **options: Any
 ) -> None:

@@ -10,12 +10,12 @@ import torch
 import transformers
 
 from experiments.finetuning.metrics import accuracy, correlation
-from experiments.paper_scale.prepared import Prepared, column, load_pretrained, read_data
+from experiments.paper_scale.prepared import PreparedRun, column, load_pretrained, read_data
 from experiments.paper_scale.settings import Choice, Settings, printed
 from loca_theory.errors import InvalidArgumentError
 
 
-def prepare(choice: Choice, settings: Settings) -> Prepared:
+def prepare(choice: Choice, settings: Settings) -> PreparedRun:
     """Prepare the model with a new head, the data, and the metric of the paper."""
     task, is_text = choice.family.tasks[choice.task], choice.family.name == "glue"
     parts = read_data(choice)
@@ -40,7 +40,7 @@ def prepare(choice: Choice, settings: Settings) -> Prepared:
         options["ignore_mismatched_sizes"] = True
         collate = transformers.default_data_collator
     metric = printed(choice.family.results)["fields"][choice.task]["metric"]
-    return Prepared(
+    return PreparedRun(
         model=load_pretrained(kind, choice, use_safetensors=True, **options),
         train=data["train"],
         evaluation=datasets.concatenate_datasets([data[name] for name in task.evaluation]),

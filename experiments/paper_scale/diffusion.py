@@ -13,7 +13,7 @@ import torch
 import transformers
 from torch import nn
 
-from experiments.paper_scale.prepared import Prepared, column, load_pretrained, read_data
+from experiments.paper_scale.prepared import PreparedRun, column, load_pretrained, read_data
 from experiments.paper_scale.settings import Choice, Settings
 from loca_theory.sweeps.files import writable_folder
 
@@ -57,7 +57,7 @@ class NoiseLoss:
         return (loss, {"loss": loss}) if return_outputs else loss
 
 
-def prepare(choice: Choice, settings: Settings) -> Prepared:
+def prepare(choice: Choice, settings: Settings) -> PreparedRun:
     """Prepare the U-Net of the pipeline, the pairs of images, and the loss."""
     del settings
     task, options = choice.family.tasks[choice.task], choice.family.options
@@ -116,7 +116,7 @@ def prepare(choice: Choice, settings: Settings) -> Prepared:
             edited.save(folder / f"{i}-after.png")
         return {}
 
-    return Prepared(
+    return PreparedRun(
         model=parts["unet"],
         train=halves["train"].with_transform(transform),
         evaluation=halves["test"].with_transform(transform),

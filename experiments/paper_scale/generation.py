@@ -17,7 +17,13 @@ import torch
 import transformers
 from torch import nn
 
-from experiments.paper_scale.prepared import Prepared, column, load_pretrained, read_data, readable
+from experiments.paper_scale.prepared import (
+    PreparedRun,
+    column,
+    errors_as_resource_errors,
+    load_pretrained,
+    read_data,
+)
 from experiments.paper_scale.settings import Choice, Settings
 from loca_theory.sweeps.files import writable_folder
 
@@ -30,7 +36,7 @@ _WITHOUT += "completes the request."
 _ASK = "### Instruction:\n{}\n\n### Response:\n"
 
 
-def prepare_e2e(choice: Choice, settings: Settings) -> Prepared:
+def prepare_e2e(choice: Choice, settings: Settings) -> PreparedRun:
     """Prepare GPT-2, and sentences that follow a meaning; only they count in the loss."""
     task, options = choice.family.tasks[choice.task], choice.family.options
     parts = read_data(choice)
@@ -62,13 +68,17 @@ def prepare_e2e(choice: Choice, settings: Settings) -> Prepared:
         streams = list(zip_longest(*(references[meaning] for meaning in meanings)))
         return {"BLEU": float(sacrebleu.corpus_bleu(written, streams).score)}
 
-    return Prepared(
-        split_projections(model), data["train"], data[task.evaluation[0]],
-        transformers.DataCollatorForSeq2Seq(tokenizer), "perplexity", afterwards=write,
-    )  # fmt: skip
+    return PreparedRun(
+        model=split_projections(model),
+        train=data["train"],
+        evaluation=data[task.evaluation[0]],
+        collate=transformers.DataCollatorForSeq2Seq(tokenizer),
+        metric="perplexity",
+        afterwards=write,
+    )
 
 
-def prepare_instruct(choice: Choice, settings: Settings) -> Prepared:
+def prepare_instruct(choice: Choice, settings: Settings) -> PreparedRun:
     """Prepare LLaMA and instructions, all for training as in the paper."""
     family, task = choice.family, choice.family.tasks[choice.task]
     questions = _questions(choice.questions)
@@ -93,20 +103,17 @@ def prepare_instruct(choice: Choice, settings: Settings) -> Prepared:
             _write_lines(folder / "answers.jsonl", rows)
         return {}
 
-    return Prepared(
-        model, data, None, transformers.DataCollatorForSeq2Seq(tokenizer),
-        "training loss", afterwards=answer,
-    )  # fmt: skip
+    collate = transformers.DataCollatorForSeq2Seq(tokenizer)
+    return PreparedRun(model, data, None, collate, metric="training loss", afterwards=answer)
 
 
 def _loaded(choice: Choice, **options: Any) -> tuple[Any, Any]:
     """The model and its tokenizer."""
     tokenizer = load_pretrained(transformers.AutoTokenizer, choice, trust_remote_code=False)
     tokenizer.pad_token, tokenizer.padding_side = tokenizer.eos_token, "right"
-    dtype = getattr(torch, choice.family.dtype)
-    model = load_pretrained(transformers.AutoModelForCausalLM, choice, use_safetensors=True,
-                            trust_remote_code=False, dtype=dtype, **options)  # fmt: skip
-    return model, tokenizer
+    options |= {"trust_remote_code": False, "dtype": getattr(torch, choice.family.dtype)}
+    kind = transformers.AutoModelForCausalLM
+    return load_pretrained(kind, choice, use_safetensors=True, **options), tokenizer
 
 
 def _encoded(
@@ -146,10 +153,9 @@ def continued(
     model.eval()
     texts: list[str] = []
     for start in range(0, len(prompts), batch_size):
-        inputs = tokenizer(
-            list(prompts[start : start + batch_size]), return_tensors="pt",
-            return_token_type_ids=False, padding=True, padding_side="left",
-        ).to(model.device)  # fmt: skip
+        batch = list(prompts[start : start + batch_size])
+        tensors = {"return_tensors": "pt", "return_token_type_ids": False}
+        inputs = tokenizer(batch, padding=True, padding_side="left", **tensors).to(model.device)
         options |= {"pad_token_id": tokenizer.eos_token_id, "do_sample": False}
         continuation = model.generate(**inputs, **options)[:, inputs["input_ids"].shape[1] :]
         texts += tokenizer.batch_decode(continuation, skip_special_tokens=True)
@@ -160,7 +166,7 @@ def _questions(path: Path | None) -> list[tuple[int | str, list[str]]]:
     """Read questions of MT-Bench or Vicuna in the format of LLM-as-a-judge."""
     if path is None:
         return []
-    with readable(path, "--questions"):
+    with errors_as_resource_errors(path, "--questions"):
         lines = path.read_text(encoding="utf-8").splitlines()
         rows = [json.loads(line) for line in lines if line.strip()]
         return [(row["question_id"], row["turns"]) for row in rows]

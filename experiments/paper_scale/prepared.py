@@ -20,7 +20,7 @@ from loca_theory.errors import InvalidArgumentError, ResourceError
 
 
 @dataclass
-class Prepared:
+class PreparedRun:
     """A model and its data, ready to be adapted and trained."""
 
     model: nn.Module
@@ -35,7 +35,7 @@ class Prepared:
 
 
 @contextmanager
-def readable(source: object, option: str) -> Iterator[None]:
+def errors_as_resource_errors(source: object, option: str) -> Iterator[None]:
     """Raise any error of reading as one line that names the source and the option to change."""
     try:
         yield
@@ -49,18 +49,18 @@ def readable(source: object, option: str) -> Iterator[None]:
 
 def load_pretrained(kind: Any, choice: Choice, **options: Any) -> Any:
     """Load an object of a class of transformers or diffusers."""
-    with readable(choice.source, "--model"):
+    with errors_as_resource_errors(choice.source, "--model"):
         return kind.from_pretrained(choice.source, **options)
 
 
 def read_data(choice: Choice) -> dict[str, Any]:
-    """Read the splits of a data set for training and evaluation, by name."""
+    """The training split and the evaluation splits of a data set, by name."""
     task = choice.family.tasks[choice.task]
     parts = ["train", *task.evaluation]
     options: dict[str, Any] = (
         {} if choice.data else {"name": task.config, "revision": task.revision}
     )
-    with readable(choice.data or task.data, "--data"):
+    with errors_as_resource_errors(choice.data or task.data, "--data"):
         loaded = datasets.load_dataset(choice.data or task.data, split=parts, **options)
     return dict(zip(parts, loaded, strict=True))
 

@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -15,10 +16,16 @@ import torch
 import transformers
 from torch import nn
 
-from experiments.finetuning.adaptation import adapt, count, groups, peft, with_adapter
+from experiments.finetuning.adaptation import (
+    adapt,
+    count,
+    parameter_groups,
+    require_peft,
+    with_adapter,
+)
 from experiments.finetuning.methods import Budget, find_method
 from experiments.paper_scale import classification, diffusion, generation
-from experiments.paper_scale.prepared import Prepared
+from experiments.paper_scale.prepared import PreparedRun
 from experiments.paper_scale.settings import Choice, Settings, resolve
 from loca_theory.adapters import CosineSpectrum, LoCACallback, LoCAConfig, follow
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -31,7 +38,7 @@ from loca_theory.sweeps.version import library_version
 _VERSION = "4"
 _LIBRARIES = ("transformers", "peft", "accelerate", "datasets", "diffusers")
 _LOGGED_EVERY = 50
-_WORKERS = 8  # load data, if there is a GPU
+_WORKERS = 8  # data loader workers, used with a GPU
 _PREPARE = {
     "glue": classification.prepare,
     "vit": classification.prepare,
@@ -71,58 +78,79 @@ def _files(source: str | None) -> list[str]:
 
 
 def _compute(choice: Choice, settings: Settings, folder: Path) -> dict[str, Any]:
-    family = choice.family
+    """Train, evaluate and save the model of a run, and return its row."""
     transformers.set_seed(choice.seed)
-    ready = _PREPARE[family.name](choice, settings)
+    ready = _PREPARE[choice.family.name](choice, settings)
     model = adapted(ready.model, choice, settings)
     # Count before training: at its end locations are frozen and would not count as learned.
-    counts = count(model, family.head)
+    counts = count(model, choice.family.head)
     trainer = make_trainer(model, ready, choice, settings, folder)
-    # The Trainer writes its state last, so a checkpoint that has it is complete.
-    states = folder.glob("checkpoint-*/trainer_state.json")
-    last = max(states, key=lambda path: path.stat().st_mtime_ns, default=None)
-    try:
-        done = trainer.train(resume_from_checkpoint=str(last.parent) if last else None)
-    except torch.OutOfMemoryError as error:
-        raise ResourceError("the GPU is out of memory; give a smaller --batch-size") from error
+    checkpoint = _last_checkpoint(folder)
+    done = _trained(trainer, checkpoint)
+    metrics = _measured(trainer, ready, done["train_loss"])
     history = trainer.state.log_history
-    # The last logged loss; the Trainer's mean only if none was logged, because after a resume it
-    # is wrong.
-    logged = (log["loss"] for log in reversed(history) if "loss" in log)
-    metrics = {"training loss": next(logged, done.metrics["train_loss"])}
-    if ready.evaluation is not None:
-        trainer.label_smoother = None  # smoothing is for training only
-        measured = trainer.evaluate()
-        metrics |= {key.removeprefix("eval_"): value for key, value in measured.items()}
-        metrics["perplexity"] = float(torch.tensor(metrics["loss"]).double().exp())
-    is_finite = all(math.isfinite(loss) for log in history for loss in _losses(log))
+    diverged = not all(math.isfinite(loss) for log in history for loss in _losses(log))
     trained = trainer.accelerator.unwrap_model(trainer.model)
-    if is_finite:
+    if not diverged:
         metrics |= ready.afterwards(trained, folder)
     # The Trainer would also save its arguments as a pickle.
     trained.save_pretrained(str(writable_folder(folder / "final")))
-    last_value, name = metrics[ready.metric], f"eval_{ready.metric}"
-    best = max(log[name] for log in history if name in log) if family.best_of_epochs else last_value
+    last = metrics[ready.metric]
+    value = _best_of_epochs(ready.metric, history) if choice.family.best_of_epochs else last
     return {
-        "family": family.name,
+        "family": choice.family.name,
         "task": choice.task,
         "size": choice.model_size,
         "model": choice.source,
         "method": choice.method,
         "seed": choice.seed,
         "metric": ready.metric,
-        "value": best if is_finite else math.nan,
-        "last": last_value if is_finite else math.nan,
+        "value": math.nan if diverged else value,
+        "last": math.nan if diverged else last,
         "others": json.dumps({key: x for key, x in metrics.items() if math.isfinite(x)}),
         **counts,
         "r": settings.rank,
         "components": settings.components,
         "steps": trainer.state.global_step,
-        "seconds": done.metrics["train_runtime"],
-        "resumed": last is not None,
-        "diverged": not is_finite,
+        "seconds": done["train_runtime"],
+        "resumed": checkpoint is not None,
+        "diverged": diverged,
         "device": str(trainer.args.device),
     }
+
+
+def _best_of_epochs(metric: str, history: Sequence[Mapping[str, Any]]) -> float:
+    name = f"eval_{metric}"
+    return max(log[name] for log in history if name in log)
+
+
+def _last_checkpoint(folder: Path) -> str | None:
+    """The latest complete checkpoint: the Trainer writes its state last."""
+    states = folder.glob("checkpoint-*/trainer_state.json")
+    last = max(states, key=lambda path: path.stat().st_mtime_ns, default=None)
+    return str(last.parent) if last else None
+
+
+def _trained(trainer: Any, checkpoint: str | None) -> dict[str, float]:
+    """Train from a checkpoint or from the start; the loss and the time by the Trainer."""
+    try:
+        return trainer.train(resume_from_checkpoint=checkpoint).metrics
+    except torch.OutOfMemoryError as error:
+        raise ResourceError("the GPU is out of memory; give a smaller --batch-size") from error
+
+
+def _measured(trainer: Any, ready: PreparedRun, train_loss: float) -> dict[str, float]:
+    """Training loss and, if there is an evaluation set, the metrics on it."""
+    # The last logged loss; the Trainer's mean only if none was logged, because after a resume it
+    # is wrong.
+    logged = (log["loss"] for log in reversed(trainer.state.log_history) if "loss" in log)
+    metrics = {"training loss": next(logged, train_loss)}
+    if ready.evaluation is not None:
+        trainer.label_smoother = None  # smoothing is for training only
+        measured = trainer.evaluate()
+        metrics |= {key.removeprefix("eval_"): value for key, value in measured.items()}
+        metrics["perplexity"] = float(torch.tensor(metrics["loss"]).double().exp())
+    return metrics
 
 
 def adapted(model: nn.Module, choice: Choice, settings: Settings) -> nn.Module:
@@ -131,12 +159,12 @@ def adapted(model: nn.Module, choice: Choice, settings: Settings) -> nn.Module:
     scaling = {} if settings.scaling is None else {"scaling": settings.scaling}
     match method.kind:
         case "lora" | "dora":
-            config = peft().LoraConfig(
+            config = require_peft().LoraConfig(
                 r=settings.rank, lora_alpha=settings.scaling, use_dora=method.kind == "dora"
             )
         case "fourierft":
             # PEFT initialises the coefficients at random, as in the paper of FourierFT.
-            config = peft().FourierFTConfig(
+            config = require_peft().FourierFTConfig(
                 n_frequency=components, random_loc_seed=choice.seed, **scaling
             )
         case "loca":
@@ -179,7 +207,7 @@ class StopWhenDiverged(transformers.TrainerCallback):
 
 
 def make_trainer(
-    model: nn.Module, ready: Prepared, choice: Choice, settings: Settings, folder: Path
+    model: nn.Module, ready: PreparedRun, choice: Choice, settings: Settings, folder: Path
 ) -> Any:
     """Make the Trainer with the paper's optimiser, AdamW, and its linear schedule."""
     has_gpu = torch.cuda.is_available()
@@ -213,8 +241,9 @@ def make_trainer(
     if any(isinstance(m, CosineSpectrum) and m.is_searching for m in model.modules()):
         follow(model)  # adds the locations before the optimiser is made
         callbacks.append(LoCACallback())
-    parts = groups(model, head=choice.family.head, rate=settings.rate,
-                   head_rate=settings.head_rate, weight_decay=settings.weight_decay)  # fmt: skip
+    rates = {"rate": settings.rate, "head_rate": settings.head_rate}
+    decay = settings.weight_decay
+    parts = parameter_groups(model, head=choice.family.head, weight_decay=decay, **rates)
     trainer: Any = transformers.Trainer(
         model,
         arguments,

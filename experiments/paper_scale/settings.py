@@ -23,10 +23,8 @@ KINDS = ("head", "full", "biases", "lora", "dora", "fourierft", "loca")
 _PRINTED = {"full": "FF", "linear-probing": "LP"}
 _ROLES = ("model", "method", "task")
 # Fields that are specific to a method; all others hold for all.
-_OWN = {
-    "learning_rate", "learning_rate_coefficients", "learning_rate_locations",
-    "frequency_components", "scaling", "rank", "alternating_steps",
-}  # fmt: skip
+_RATES = ("learning_rate", "learning_rate_coefficients", "learning_rate_locations")
+_OWN = {*_RATES, "frequency_components", "scaling", "rank", "alternating_steps"}
 
 
 @dataclass(frozen=True)

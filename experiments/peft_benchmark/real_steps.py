@@ -19,7 +19,7 @@ import click
 import torch
 
 from experiments.docstrings import PACKAGES, Example, model_folder, splits
-from experiments.finetuning.adaptation import groups, with_adapter
+from experiments.finetuning.adaptation import parameter_groups, with_adapter
 from experiments.finetuning.tasks.published import MeanPooledClassifier
 from experiments.minilm import TESTED_FRACTION, training_losses
 from experiments.tables import stored_rows
@@ -63,7 +63,7 @@ def sizes(config: Any, rate: float, train: list[Example], seed: int) -> Iterator
         layers: list[Any] = [m for m in adapted.modules() if hasattr(m, "get_delta_weight")]
         before = [layer.get_delta_weight("default").detach().clone() for layer in layers]
         optimizer = torch.optim.AdamW(
-            groups(adapted, head=HEAD, rate=rate, head_rate=HEAD_RATE, weight_decay=0.01)
+            parameter_groups(adapted, head=HEAD, rate=rate, head_rate=HEAD_RATE, weight_decay=0.01)
         )
         losses = training_losses(adapted, optimizer, tokenizer, train, BATCH, choice)
         for step, _ in zip(range(1, max(STEPS) + 1), losses, strict=False):

@@ -76,15 +76,14 @@ def compare(
         kinds = kinds.div(units(design)[kinds.index], axis=0)
         of_kind, of_seed = kinds.mean(axis=1), kinds.mean()
         mean, low, high, p_value = student(of_kind)
-        lines[method] = {
-            "seeds": len(of_seed), "difference": mean, "low": low, "high": high,
-            "half": (high - low) / 2,
-            "student": p_value, "signs": float(sign_p_values(of_kind)),
-            "seed_error": of_seed.std(ddof=1) / math.sqrt(len(of_seed)),
-            "text_error": math.nan if measure.startswith(LOSS)
-            else _text_error(chosen, method, design),
-            **of_kind, **{f"task {task}": value for task, value in paired.mean(axis=1).items()},
-        }  # fmt: skip
+        line: Row = {"seeds": len(of_seed), "difference": mean, "low": low, "high": high}
+        line |= {"half": (high - low) / 2, "student": p_value}
+        line["signs"] = float(sign_p_values(of_kind))
+        line["seed_error"] = of_seed.std(ddof=1) / math.sqrt(len(of_seed))
+        is_loss = measure.startswith(LOSS)
+        line["text_error"] = math.nan if is_loss else _text_error(chosen, method, design)
+        of_task = {f"task {task}": value for task, value in paired.mean(axis=1).items()}
+        lines[method] = {**line, **of_kind, **of_task}
     return pd.DataFrame(lines).T
 
 
@@ -134,13 +133,17 @@ def _row(method: str, line: pd.Series) -> Row:
     return {
         "comparison": f"pretrained-{method.removeprefix('loca-')}",
         "verdict": verdict(line, margin).value,
-        "measure": "the task's own score", "margin": margin,
-        "seeds": int(line["seeds"]), **{name: line[name] for name in ("difference", "low", "high")},
+        "measure": "the task's own score",
+        "margin": margin,
+        "seeds": int(line["seeds"]),
+        **{name: line[name] for name in ("difference", "low", "high")},
         "standard_error": kinds.std(ddof=1) / math.sqrt(len(kinds)),
-        "fixed_low": line["difference"] - fixed, "fixed_high": line["difference"] + fixed,
-        "tasks": len(kinds), "pairs": len(kinds) * int(line["seeds"]),
+        "fixed_low": line["difference"] - fixed,
+        "fixed_high": line["difference"] + fixed,
+        "tasks": len(kinds),
+        "pairs": len(kinds) * int(line["seeds"]),
         **dict.fromkeys(_UNUSED, math.nan),
-    }  # fmt: skip
+    }
 
 
 def _text_error(rows: Sequence[Row], method: str, design: Design) -> float:
@@ -161,8 +164,9 @@ def _text_error(rows: Sequence[Row], method: str, design: Design) -> float:
 
 def gains(rows: Sequence[Row], methods: Sequence[str], design: Design = FIRST) -> pd.DataFrame:
     """Mean scores by kind and method, and in the last row fractions of (full − probe)."""
-    means = {method: score_table(chosen)[method].groupby("task").mean()
-             for method in methods if (chosen := complete(rows, [method], design))}  # fmt: skip
+    complete_rows = {method: complete(rows, [method], design) for method in methods}
+    scores = {method: score_table(done)[method] for method, done in complete_rows.items() if done}
+    means = {method: values.groupby("task").mean() for method, values in scores.items()}
     table = by_kind(pd.DataFrame(means), design) if means else pd.DataFrame()
     probe = design["tuning"]["probe"]
     if {probe, "full"} <= set(table):

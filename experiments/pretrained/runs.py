@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
-from experiments.finetuning.metrics import METRICS, trivial
+from experiments.finetuning.metrics import METRICS, constant_score
 from experiments.finetuning.protocol import Configuration, Finished, point
 from experiments.finetuning.tasks.prepared import Prepared, load, prepare_by
 from experiments.finetuning.tasks.published import check_files
-from experiments.finetuning.training import PACKAGES, Group, compute, trained
+from experiments.finetuning.training import TRAINING_CODE, SeedGroup, compute, training_runs
 from experiments.tables import Row, stored_rows
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.manifest import manifest
@@ -37,6 +37,9 @@ TABLE, RETAINED = "runs", "retained"
 FULL = "full"
 MEASURED = ("metric", "loss", "parts", "diverged")
 """The part of a row that a run of the same settings repeats to the bit."""
+
+# Columns of the line that is printed when a run is done.
+_SHOWN = ("setting", "task", "method", "rate", "location_rate", "seed", "metric", "loss", "seconds")
 
 Design = Mapping[str, Any]
 
@@ -114,21 +117,21 @@ def train(trial: Trial, prepared: Prepared, design: Design = FIRST) -> Row:
     measured = {"metric": result["validation"]} if trial.tunes else {}
     row = Finished(configuration, run, trial.seed, {**result, **measured}).row
     labels = load(*prepared)[0]["validation" if trial.tunes else "test"]["labels"]
-    row["trivial"] = trivial(labels, METRICS[row["measure"]])
+    row["trivial"] = constant_score(labels, METRICS[row["measure"]])
     about = {"machine": machine(run.parameters["device"]), "code": code_of(design)}
     return {**row, **asdict(trial), "parts": result["parts"], **about}
 
 
 def _located(
     trial: Trial, prepared: Prepared, design: Design = FIRST
-) -> Callable[[Group], None] | None:
+) -> Callable[[SeedGroup], None] | None:
     """Where the setting asks for it: put components where another run's increment is largest."""
     other = trial_settings(trial.task, trial.setting, design).get("located_by")
     if not other:
         return None
     energies = spectra(replace(trial, **other), prepared)
 
-    def put(group: Group) -> None:
+    def put(group: SeedGroup) -> None:
         for spectrum, energy in zip(group.runs[0].spectra, energies, strict=True):
             best = energy.flatten().topk(len(spectrum.indices)).indices
             spectrum.set_indices(torch.stack(torch.unravel_index(best, energy.shape), dim=1))
@@ -142,7 +145,7 @@ def _located(
 def spectra(trial: Trial, prepared: Prepared) -> list[torch.Tensor]:
     """Train, and return the squares of the DCT of each layer's increment."""
     _, run = point_of(trial, prepared)
-    with trained(run, prepared.folder.parent) as (group, _, _):
+    with training_runs(run, prepared.folder.parent) as (group, _, _):
         return [dct2(change.double()).square() for change in group.runs[0].increments().values()]
 
 
@@ -154,14 +157,15 @@ def point_of(
     configuration = Configuration(
         trial.task, trial.method, int(chosen["r"]), location_rate=trial.location_rate
     )
-    run = point(configuration, chosen, prepared, rate=trial.rate, seeds=[trial.seed],
-                device=str(chosen["device"]), tunes=trial.tunes)  # fmt: skip
+    options: dict[str, Any] = {"device": str(chosen["device"]), "tunes": trial.tunes}
+    seeds = [trial.seed]
+    run = point(configuration, chosen, prepared, rate=trial.rate, seeds=seeds, **options)
     return configuration, run
 
 
 def code_of(design: Design) -> str:
     """Hash of a design and of the code that trains."""
-    content = code_version(*PACKAGES) + json.dumps(design, sort_keys=True, default=str)
+    content = code_version(*TRAINING_CODE) + json.dumps(design, sort_keys=True, default=str)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -212,6 +216,4 @@ def continue_runs(
         row = train(trial, prepared[trial.task], design)
         done[trial_of(row)] = row
         store_rows(list(done.values()), about, folder, TABLE)
-        names = ("setting", "task", "method", "rate", "location_rate", "seed", "metric", "loss",
-                 "seconds")  # fmt: skip
-        say(f"{len(done)}: " + ", ".join(f"{row[name]}" for name in names))
+        say(f"{len(done)}: " + ", ".join(f"{row[name]}" for name in _SHOWN))

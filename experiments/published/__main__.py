@@ -90,8 +90,8 @@ def votes(measured: Iterable[Measured]) -> Iterator[Measured]:
 def coded(item: Measured, rng: np.random.Generator) -> Iterator[Row]:
     """One row per coder, transform and size: the error that is left of one increment."""
     for method, transform, bits, code in measure_all(item.matrix.numpy(), BITS, rng):
-        yield {"method": method, "transform": transform.value, "bits": bits,
-               "stored_bits": code.bits, "error": code.error}  # fmt: skip
+        coder = {"method": method, "transform": transform.value, "bits": bits}
+        yield {**coder, "stored_bits": code.bits, "error": code.error}
 
 
 def measure(name: str, data: Path, *, bits: bool) -> list[Row]:
@@ -135,8 +135,8 @@ def main(data: Path, out: Path, *, bits: bool) -> None:
         raise click.ClickException("nothing was measured")
     grid = {name: STUDIES[name].about for name in tables}
     rows = list(chain.from_iterable(tables.values()))
-    store_rows(rows, manifest(grid=grid, seed=0, dtype="float64"), out,
-               "published-bits" if bits else "published")  # fmt: skip
+    about = manifest(grid=grid, seed=0, dtype="float64")
+    store_rows(rows, about, out, "published-bits" if bits else "published")
     if not bits:
         click.echo(printed(pd.DataFrame(rows)))
 

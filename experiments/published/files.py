@@ -21,6 +21,7 @@ from loca_theory.checkpoints.source.open import open_checkpoint
 from loca_theory.cli.options import Folder
 from loca_theory.errors import InvalidArgumentError
 
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 WHEELS = click.option(
     "--data",
     type=Folder(exists=True, file_okay=False),

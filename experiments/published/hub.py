@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 import numpy as np
 
+from experiments.published.files import FILE
 from experiments.tables import Row, in_words
 from loca_theory._lookup import find
 from loca_theory.checkpoints import Analysis, analyze
@@ -45,11 +46,15 @@ def measured(result: Analysis) -> Iterator[Row]:
 
 @click.command(cls=Command)
 @click.argument("name", required=False)
-@click.option("--out", type=Folder(file_okay=False), default="hub", show_default=True,
-              help="Folder for the tables, and for finished matrices.")  # fmt: skip
+@click.option(
+    "--out",
+    type=Folder(file_okay=False),
+    default="hub",
+    show_default=True,
+    help="Folder for the tables, and for finished matrices.",
+)
 @click.option("--device", default="auto", show_default=True)
-@click.option("--pairs", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              default=PAIRS, help="Another list, in the form of hub.toml.")  # fmt: skip
+@click.option("--pairs", type=FILE, default=PAIRS, help="Another list, in the form of hub.toml.")
 def main(name: str | None, out: Path, device: str, pairs: Path) -> None:
     """List the pairs, or analyse the one with this NAME.
 

@@ -81,8 +81,8 @@ def markdown(winning: pd.DataFrame) -> list[str]:
         "before (W₀, without near-copies) as a control; in it and in the mean energy an index "
         "costs a number."
     )
-    columns = ("study", "fine-tunes, matrices", "mean energy", "index costs a number", "its bits",
-               "nothing", "W₀")  # fmt: skip
+    by_cost = ("index costs a number", "its bits", "nothing")
+    columns = ("study", "fine-tunes, matrices", "mean energy", *by_cost, "W₀")
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, title in STUDIES.items():
         study, steps_of_study = winning[winning["study"] == name], first[first["study"] == name]

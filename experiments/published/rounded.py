@@ -97,13 +97,22 @@ def extracted(
             count = int((before != after).count_nonzero())
             law = rounded_change(form, float(truth.std()), float(base[row.name].std()))
             yield {
-                "matrix": row.name, "p": row.shape[0], "q": row.shape[1],
-                "changed": count / before.numel(), "changed_law": law.changed,
-                "method": row.method, "r": rank, "unknowns": row.numbers / count,
-                "steps": row.steps, "retained": 1 - errors[0], "retained_nearest": 1 - errors[1],
-                "distance": row.distance, "nearest_distance": row.nearest_distance,
-                "inside": entries[0], "inside_nearest": entries[1],
-            }  # fmt: skip
+                "matrix": row.name,
+                "p": row.shape[0],
+                "q": row.shape[1],
+                "changed": count / before.numel(),
+                "changed_law": law.changed,
+                "method": row.method,
+                "r": rank,
+                "unknowns": row.numbers / count,
+                "steps": row.steps,
+                "retained": 1 - errors[0],
+                "retained_nearest": 1 - errors[1],
+                "distance": row.distance,
+                "nearest_distance": row.nearest_distance,
+                "inside": entries[0],
+                "inside_nearest": entries[1],
+            }
 
 
 def retained(analysis: Analysis) -> dict[str, float]:
@@ -186,11 +195,9 @@ def main(data: Path, out: Path) -> None:
     Example: python -m experiments.published.rounded --data wheels
     """
     wheels = [package for study in PAIRS for package in STUDIES[study].packages]
-    grid = {
-        "wheels": wheels, "formats": FORMS, "scales": SCALES, "ranks": RANKS,
-        "merged ranks": MERGED_RANKS, "steps": STEPS, "width": WIDTH,
-    }  # fmt: skip
-    about = manifest(grid=grid, seed=0, dtype="float64")
+    grid = {"wheels": wheels, "formats": FORMS, "scales": SCALES, "ranks": RANKS}
+    merges = {"merged ranks": MERGED_RANKS, "steps": STEPS, "width": WIDTH}
+    about = manifest(grid={**grid, **merges}, seed=0, dtype="float64")
     tables: dict[str, list[Row]] = {"adapters": [], "verdicts": []}
     for part in PARTS:
         for name, rows in measure(part, data).items():

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from experiments.extracted import coded_models, with_adapter
-from experiments.published.files import WHEELS
+from experiments.published.files import FILE, WHEELS
 from experiments.published.wheels import STUDIES, Wheels
 from experiments.tables import Row, in_words
 from loca_theory.checkpoints import extract
@@ -75,9 +75,9 @@ class Answers:
         for texts in (self._first, self._second):
             parts = []
             for start in range(0, len(texts), BATCH):
-                tokens = self._tokenizer(texts[start : start + BATCH], padding=True,
-                                        truncation=True, max_length=LENGTH,
-                                        return_tensors="pt")  # fmt: skip
+                batch = texts[start : start + BATCH]
+                fitted = {"padding": True, "truncation": True, "max_length": LENGTH}
+                tokens = self._tokenizer(batch, return_tensors="pt", **fitted)
                 with torch.inference_mode():
                     hidden = model(**tokens).last_hidden_state
                 mask = tokens["attention_mask"].unsqueeze(-1)
@@ -111,8 +111,7 @@ def adapted(answers: Answers) -> Iterator[tuple[Row, Any]]:
 
 @click.command(cls=Command)
 @WHEELS
-@click.option("--texts", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              required=True, help="Pairs of sentences with scores.")  # fmt: skip
+@click.option("--texts", type=FILE, required=True, help="Pairs of sentences with scores.")
 @click.option("--count", type=click.IntRange(min=10), default=3000, show_default=True)
 @click.option("--out", type=Folder(file_okay=False), default="figures/published", show_default=True)
 @click.option("--bits", is_flag=True, help="Code at equal bits instead of extracting adapters.")

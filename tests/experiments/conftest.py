@@ -10,7 +10,7 @@ from experiments.finetuning.protocol import Configuration, point
 from experiments.finetuning.session import Session
 from experiments.finetuning.settings import settings
 from experiments.finetuning.tasks.prepared import load, prepare, quiet
-from experiments.finetuning.training import Group
+from experiments.finetuning.training import SeedGroup
 
 
 def made_up_digits():
@@ -31,10 +31,8 @@ def digits(tmp_path_factory):
 def point_of(prepared, method, *, seeds=(0,), rate=1e-2, r=2, tunes=False, **changed):
     """Runs of a method on the task in quick form, with some settings changed."""
     chosen = {**settings("digits", quick=True), **changed}
-    return point(
-        Configuration("digits", method, r), chosen, prepared, rate=rate, seeds=seeds,
-        device="cpu", tunes=tunes,
-    )  # fmt: skip
+    options = {"rate": rate, "seeds": seeds, "device": "cpu", "tunes": tunes}
+    return point(Configuration("digits", method, r), chosen, prepared, **options)
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +43,7 @@ def begin(digits):
         p = dict(point_of(digits, method, **options).parameters)
         splits, _ = load(digits.folder, digits.digest)
         with torch.random.fork_rng(devices=[]), quiet():
-            return Group(p, digits, splits, torch.device("cpu"))
+            return SeedGroup(p, digits, splits, torch.device("cpu"))
 
     return start
 

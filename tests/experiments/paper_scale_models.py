@@ -11,10 +11,11 @@ import transformers
 from PIL import Image
 
 WORDS = ("<s>", "</s>", "<unk>", "<pad>", *string.ascii_lowercase, *string.digits, *" []|")
-SMALL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1,
-         "intermediate_size": 16}  # fmt: skip
-TEXT = {"vocab_size": len(WORDS), "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 3,
-        "max_position_embeddings": 512}  # fmt: skip
+WIDTHS = {"hidden_size": 16, "intermediate_size": 16}
+SMALL = {**WIDTHS, "num_attention_heads": 2, "num_hidden_layers": 1}
+TOKENS = {"vocab_size": len(WORDS), "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 3}
+FOUR = range(4)  # rows of each data set
+TEXT = {**TOKENS, "max_position_embeddings": 512}
 
 
 def tokenizer(folder, longest=48):
@@ -22,10 +23,10 @@ def tokenizer(folder, longest=48):
     vocabulary = {word: i for i, word in enumerate(WORDS)}
     plain = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
     plain.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=plain, bos_token="<s>", eos_token="</s>", unk_token="<unk>",
-        pad_token="<pad>", model_max_length=longest,
-    ).save_pretrained(folder)  # fmt: skip
+    names = ("bos_token", "eos_token", "unk_token", "pad_token")
+    special = dict(zip(names, WORDS[:4], strict=True))
+    kind = transformers.PreTrainedTokenizerFast
+    kind(tokenizer_object=plain, model_max_length=longest, **special).save_pretrained(folder)
 
 
 TEXT_MODELS = {
@@ -43,16 +44,22 @@ def vit(folder):
 
 
 def pix2pix(folder):
-    diffusers.UNet2DConditionModel(
-        sample_size=8, in_channels=8, out_channels=4, layers_per_block=1,
-        block_out_channels=(8, 16), norm_num_groups=4, cross_attention_dim=16,
-        attention_head_dim=4, down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
-        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
-    ).save_pretrained(folder / "unet")  # fmt: skip
-    diffusers.AutoencoderKL(
-        block_out_channels=(8, 8), norm_num_groups=4, latent_channels=4,
-        down_block_types=("DownEncoderBlock2D",) * 2, up_block_types=("UpDecoderBlock2D",) * 2,
-    ).save_pretrained(folder / "vae")  # fmt: skip
+    sizes = {"sample_size": 8, "in_channels": 8, "out_channels": 4, "layers_per_block": 1}
+    attention = {"cross_attention_dim": 16, "attention_head_dim": 4, "norm_num_groups": 4}
+    blocks = {
+        "block_out_channels": (8, 16),
+        "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D"),
+        "up_block_types": ("CrossAttnUpBlock2D", "UpBlock2D"),
+    }
+    unet = diffusers.UNet2DConditionModel(**sizes, **attention, **blocks)
+    unet.save_pretrained(folder / "unet")
+    blocks = {
+        "block_out_channels": (8, 8),
+        "down_block_types": ("DownEncoderBlock2D",) * 2,
+        "up_block_types": ("UpDecoderBlock2D",) * 2,
+    }
+    vae = diffusers.AutoencoderKL(norm_num_groups=4, latent_channels=4, **blocks)
+    vae.save_pretrained(folder / "vae")
     diffusers.DDPMScheduler(num_train_timesteps=20).save_pretrained(folder / "scheduler")
     config = transformers.CLIPTextConfig(
         vocab_size=len(WORDS), max_position_embeddings=16, bos_token_id=0, eos_token_id=1, **SMALL
@@ -98,15 +105,19 @@ def picture(seed):
 
 def data(name, folder):
     """Data of a family or of a task."""
+    pictures = [{"original_image": picture(i), "cartoonized_image": picture(i + 9)} for i in FOUR]
+    restaurants = [(name, word) for name in ("ab", "cd") for word in ("good", "bad")]
     rows = {
-        "pets": [{"image": picture(i), "label": i % 2} for i in range(4)],
-        "cartoons": [{"original_image": picture(i), "edit_prompt": "make it a cartoon",
-                      "cartoonized_image": picture(i + 9)} for i in range(4)],
-        "e2e": [{"meaning_representation": f"name[{m}]", "human_reference": f"{m} is {word}"}
-                for m in ("ab", "cd") for word in ("good", "bad")],
-        "instruct": [{"instruction": "say a", "input": context, "output": "a"}
-                     for context in ("", "b", "c")],
-    }  # fmt: skip
+        "pets": [{"image": picture(i), "label": i % 2} for i in FOUR],
+        "cartoons": [{**pair, "edit_prompt": "make it a cartoon"} for pair in pictures],
+        "e2e": [
+            {"meaning_representation": f"name[{name}]", "human_reference": f"{name} is {word}"}
+            for name, word in restaurants
+        ],
+        "instruct": [
+            {"instruction": "say a", "input": context, "output": "a"} for context in ("", "b", "c")
+        ],
+    }
     if name in rows:
         return write(folder, train=rows[name], test=rows[name])
     if name == "MNLI":

@@ -60,8 +60,12 @@ def test_a_claims_command_writes_its_tables_where_they_are_looked_for(command, t
         ("patterns", ["--task", "nope"], 2, "unknown task 'nope'; choose from text, digits"),
         ("comparison", ["--methods", "lorra"], 2, "unknown method 'lorra'; did you mean lora"),
         ("comparison", ["--methods", "adapters"], 2, "bottleneck adapters are not run: PEFT has"),
-        ("comparison", ["--task", "digits", "--methods", "adalora"], 2,
-         "adalora cannot be run on digits; choose another method or task"),
+        (
+            "comparison",
+            ["--task", "digits", "--methods", "adalora"],
+            2,
+            "adalora cannot be run on digits; choose another method or task",
+        ),
         ("comparison", ["--full"], 2, "--quick and --full exclude each other"),
         ("comparison", ["--jobs", 0], 2, "--jobs must be a positive number, or -1 for one per"),
         ("comparison", ["--out", ""], 2, "Invalid value for '--out': the name of the folder is"),
@@ -71,7 +75,7 @@ def test_a_claims_command_writes_its_tables_where_they_are_looked_for(command, t
         ("budgets", ["--methods", "lora"], 2, "budgets has methods and budgets of its own; "),
         ("many_tasks", ["--task", "digits"], 2, "many_tasks has tasks of its own; leave out"),
     ],
-)  # fmt: skip
+)
 def test_errors_are_one_line(name, arguments, code, error, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = invoke(f"study {name}", "--quick", "--out", tmp_path, *arguments)
@@ -96,10 +100,11 @@ def test_everything_runs_one_command_after_the_other(session, monkeypatch):
     for name in {line.split()[0] for line in (*everything.MAIN, *everything.FURTHER)}:
         module = importlib.import_module(f"experiments.{name}")
         signature = inspect.signature(module.run_in)
-        monkeypatch.setattr(
-            module, "run_in",
-            lambda *values, name=name, taken=signature: seen.append((name, taken.bind(*values))),
-        )  # fmt: skip
+
+        def record(*values, name=name, signature=signature):
+            seen.append((name, signature.bind(*values)))
+
+        monkeypatch.setattr(module, "run_in", record)
     everything.run_in(session)
     commands = [" ".join((name, *call.args[1:])) for name, call in seen]
     assert commands == [*everything.MAIN, *everything.FURTHER]

@@ -14,8 +14,8 @@ from scipy.stats import sem, t
 
 from experiments.figures.catalogue import FIGURES
 from experiments.figures.comparisons import draw_comparisons
+from experiments.figures.learned_increments import draw_learned_increments
 from experiments.figures.low_rank import draw_low_rank
-from experiments.figures.patterns import draw_patterns
 from experiments.figures.prediction import draw_prediction
 from experiments.figures.runs import draw_budgets, draw_sensitivity, draw_training
 from loca_theory.errors import InvalidArgumentError
@@ -162,7 +162,7 @@ NOTHING = [
     (draw_sensitivity, some("sensitivity-summary", **EMPTY), DIVERGED),
     (draw_low_rank, some("low_rank", retained=None), DIVERGED),
     (draw_training, pd.DataFrame(), DIVERGED),
-    (draw_patterns, pd.DataFrame(), DIVERGED),
+    (draw_learned_increments, pd.DataFrame(), DIVERGED),
     (draw_comparisons, some("verdicts", verdict=None, draws_verdict=None), "no comparison has"),
     (draw_prediction, some("prediction", scope="other"), "no correlations of methods at one"),
 ]

@@ -12,7 +12,7 @@ from scipy import stats
 from experiments.live_kinds import phases, power
 from experiments.live_kinds.__main__ import STORED, main
 from experiments.live_kinds.phases import DESIGN, Rates
-from experiments.live_kinds.verdicts import judged
+from experiments.live_kinds.verdicts import with_verdicts
 from experiments.pretrained import analysis, runs
 from experiments.pretrained.runs import Trial
 from experiments.verdicts import holm
@@ -215,7 +215,7 @@ def rows():
 def test_verdicts_are_fragile_where_one_kind_decides(rows):
     kinds = {kind: tasks for kind, tasks in DESIGN["kinds"].items() if kind != "acceptability"}
     design, gaps = {**DESIGN, "kinds": kinds}, dict.fromkeys(kinds, 5.0)
-    verdicts = judged(rows, design, gaps)
+    verdicts = with_verdicts(rows, design, gaps)
     assert verdicts["verdict"].to_dict() == {
         "loca": "equivalent within a margin",
         "loca-reselect": "inconclusive, fragile",
@@ -226,7 +226,7 @@ def test_verdicts_are_fragile_where_one_kind_decides(rows):
         verdicts.loc["loca", "difference"] / 5
     )
     # With small gaps the same differences are not small fractions.
-    small = judged(rows, design, dict.fromkeys(kinds, 0.1))
+    small = with_verdicts(rows, design, dict.fromkeys(kinds, 0.1))
     assert small.loc["loca", "verdict"] == "inconclusive"
 
 

@@ -31,10 +31,9 @@ def test_configurations_train_the_stated_numbers(name):
         configs.append(LoraConfig(r=32, target_modules=["q_proj", "v_proj"]))
     for config in configs:
         with torch.device("meta"):
-            llama = LlamaConfig(
-                vocab_size=8, hidden_size=3072, intermediate_size=8192, num_hidden_layers=1,
-                num_attention_heads=24, num_key_value_heads=8, head_dim=128,
-            )  # fmt: skip
+            heads = {"num_attention_heads": 24, "num_key_value_heads": 8, "head_dim": 128}
+            widths = {"hidden_size": 3072, "intermediate_size": 8192}
+            llama = LlamaConfig(vocab_size=8, num_hidden_layers=1, **widths, **heads)
             model = get_peft_model(LlamaForCausalLM(llama), config)
         assert config.target_modules == {"q_proj", "v_proj"}
         assert model.get_nb_trainable_parameters()[0] * LAYERS == TRAINED[name]
@@ -56,11 +55,9 @@ def test_the_launcher_runs_a_script_of_peft_with_loca_or_says_how_to_call_it(tmp
     (tmp_path / "experiments").symlink_to(FOLDER)
 
     def launch(*arguments):
-        return subprocess.run(
-            [sys.executable, FOLDER / "launch.py", *arguments],
-            cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True,
-            text=True, check=False,
-        )  # fmt: skip
+        command = [sys.executable, FOLDER / "launch.py", *arguments]
+        options = {"env": {"PYTHONPATH": str(ROOT), "PATH": ""}, "capture_output": True}
+        return subprocess.run(command, cwd=tmp_path, text=True, check=False, **options)
 
     name = f"experiments/loca/{next(iter(TRAINED))}"
     done = launch("run.py", "-v", name)

@@ -49,8 +49,8 @@ def trained(name, r):
     if kind == "loca":
         return numbers // 2 if name == "loca-charged" else numbers
     start = max(r + 1, round(1.5 * r))
-    exceptions = {"dora": numbers + P, "adalora": (P + Q + 1) * start,
-              "vera": min(numbers - P, 256) + P}  # fmt: skip
+    exceptions = {"dora": numbers + P, "adalora": (P + Q + 1) * start}
+    exceptions["vera"] = min(numbers - P, 256) + P
     return exceptions.get(kind, numbers)
 
 
@@ -87,9 +87,11 @@ def test_a_coefficient_of_fourierft_weighs_as_much_as_one_of_loca():
             assert norm == pytest.approx(1, abs=1e-5) or norm == pytest.approx(2**0.5, abs=1e-5)
 
 
-MARKS = {"lora": "lora_", "dora": "lora_", "adalora": "lora_", "vera": "vera_lambda",
-         "fourierft": "fourierft_", "waveft": "waveft_", "shira": "shira_", "c3a": "c3a_",
-         "loca": "loca_"}  # fmt: skip
+MARKS = {
+    **dict.fromkeys(("lora", "dora", "adalora"), "lora_"),
+    "vera": "vera_lambda",
+    **{name: f"{name}_" for name in ("fourierft", "waveft", "shira", "c3a", "loca")},
+}
 TARGETS = [f"blocks.{n}.{name}" for n in (0, 1) for name in ("query", "value")]
 
 
@@ -187,8 +189,8 @@ def test_runs_of_any_model_have_the_same_result_in_any_group(plain, name):
 def test_adalora_ends_with_its_budget(plain):
     group = plain("adalora", rate=3e-2)
     (result,) = group.train()
-    ranks = [int((m.lora_E["default"] != 0).sum()) for m in group.runs[0].model.modules()
-             if hasattr(m, "lora_E")]  # fmt: skip
+    layers = [m for m in group.runs[0].model.modules() if hasattr(m, "lora_E")]
+    ranks = [int((layer.lora_E["default"] != 0).sum()) for layer in layers]
     assert sum(ranks) == 2 * len(ranks) == 4
     assert result["counts"]["trained"] == 2 * 3 * (8 + 8 + 1)
     assert result["counts"]["stored"] == 2 * 2 * (8 + 8 + 1)

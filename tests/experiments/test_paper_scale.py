@@ -48,11 +48,16 @@ def rows(out):
     return [pd.read_parquet(path).iloc[0] for path in sorted(out.glob("*.parquet"))]
 
 
+def flags(**options):
+    """Options on the command line, from their names in Python."""
+    return [part for name, x in options.items() for part in (f"--{name.replace('_', '-')}", x)]
+
+
 @pytest.fixture
 def glue(tmp_path):
     model, data = tiny.build("roberta", tmp_path / "roberta"), tiny.data("MRPC", tmp_path / "mrpc")
-    return ("glue", "--task", "MRPC", "--seed", 6, "--model", model, "--data", data,
-            "--batch-size", 4, "--max-steps", 2, "--out", tmp_path / "out")  # fmt: skip
+    folders = flags(model=model, data=data, out=tmp_path / "out")
+    return ("glue", *flags(task="MRPC", seed=6, batch_size=4, max_steps=2), *folders)
 
 
 SIXTHS = [pytest.approx(100 * k / 6) for k in range(7)]
@@ -82,10 +87,10 @@ def test_every_family_trains_records_and_repeats_nothing(
         "instruct": (("--questions", questions), "*/answers.jsonl"),
         "diffusion": (("--samples", 1), "*/0-*.png"),
     }.get(family, ((), None))
-    command = (family, "--task", task, "--components", 10, "--seed", 6, *options,
-               "--model", tiny.build(model, tmp_path / model),
-               "--data", tiny.data(data, tmp_path / "data"),
-               "--batch-size", 2, "--max-steps", 3, "--out", tmp_path / "out")  # fmt: skip
+    model, data = tiny.build(model, tmp_path / model), tiny.data(data, tmp_path / "data")
+    folders = flags(model=model, data=data, out=tmp_path / "out")
+    settings = flags(task=task, components=10, seed=6, batch_size=2, max_steps=3)
+    command = (family, *settings, *options, *folders)
     assert metric in call(*command)
     (row,) = rows(tmp_path / "out")
     assert (row["task"], row["method"], row["seed"], row["steps"]) == (task, "loca", 6, 3)
@@ -232,9 +237,8 @@ def test_code_beside_the_weights_is_not_run(glue, tmp_path):
 
 def test_loss_is_reported_without_smoothing_and_of_answers_alone(tmp_path):
     folder = tiny.build("gpt2", tmp_path / "gpt2")
-    call("e2e", "--components", 10, "--lr", "1e-9", "--batch-size", 4, "--max-steps", 1,
-         "--texts", 0, "--model", folder, "--data", tiny.data("e2e", tmp_path / "d"),
-         "--out", tmp_path / "out")  # fmt: skip
+    folders = flags(model=folder, data=tiny.data("e2e", tmp_path / "d"), out=tmp_path / "out")
+    call("e2e", *flags(components=10, lr="1e-9", batch_size=4, max_steps=1, texts=0), *folders)
     (row,) = rows(tmp_path / "out")
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -261,10 +265,11 @@ def test_metrics_by_hand():
 
 def test_list_names_everything():
     output = call("list")
-    for name in ("roberta-base", "STS-B", "gpt2-medium", "Alpaca", "RESISC45", "cartoons",
-                 "GPT-4 as the judge", "6, 66, 666", "2020, 2021", "not run", "seeds: 0\n",
-                 "loca, MRPC base: batch_size 32"):  # fmt: skip
-        assert name in output
+    names = ("roberta-base", "STS-B", "gpt2-medium", "Alpaca", "RESISC45", "cartoons")
+    seeds = ("6, 66, 666", "2020, 2021", "seeds: 0\n")
+    notes = ("GPT-4 as the judge", "not run", "loca, MRPC base: batch_size 32")
+    for text in (*names, *seeds, *notes):
+        assert text in output
     # The paper has all settings of LoCA but the components for cartoons.
     lines = [line for line in output.splitlines() if line.startswith("  loca, ")]
     assert len([line for line in lines if "alternating_steps" in line]) == len(lines) - 1

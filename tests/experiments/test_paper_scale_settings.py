@@ -3,7 +3,7 @@
 import pytest
 import transformers
 
-from experiments.finetuning.adaptation import count, groups
+from experiments.finetuning.adaptation import count, parameter_groups
 from experiments.paper_scale.generation import split_projections
 from experiments.paper_scale.run import adapted
 from experiments.paper_scale.settings import Choice, families, printed, resolve
@@ -64,10 +64,8 @@ def adapted_to(family, task, size, method="loca", layers=1):
         config = transformers.ViTConfig(num_hidden_layers=layers, num_labels=37, **THIN)
         model = transformers.ViTForImageClassification(config)
     else:
-        config = transformers.GPT2Config(
-            vocab_size=50, n_embd=64, n_head=2, n_inner=8, n_layer=layers, bos_token_id=0,
-            eos_token_id=1,
-        )  # fmt: skip
+        tokens = {"vocab_size": 50, "bos_token_id": 0, "eos_token_id": 1}
+        config = transformers.GPT2Config(n_embd=64, n_head=2, n_inner=8, n_layer=layers, **tokens)
         model = split_projections(transformers.GPT2LMHeadModel(config))
     choice = Choice(families()[family], task, size, method)
     return adapted(model, choice, resolve(choice))
@@ -85,8 +83,8 @@ def adapted_to(family, task, size, method="loca", layers=1):
 )
 def test_loca_trains_as_many_numbers_as_the_paper_prints(family, task, size, name, layers):
     source = families()[family]
-    first = next(row for row in printed(source.results)["rows"]
-                 if (row["model"], row["method"]) == (name, "LoCA"))  # fmt: skip
+    rows = [row for row in printed(source.results)["rows"] if row["model"] == name]
+    first = next(row for row in rows if row["method"] == "LoCA")
     counts = count(adapted_to(family, task, size, layers=layers), source.head)
     assert counts["trained"] == first["values"]["parameters"]
 
@@ -95,8 +93,9 @@ def test_loca_trains_as_many_numbers_as_the_paper_prints(family, task, size, nam
 def test_rates_and_decay(method):
     model, chosen = adapted_to("vit", "DTD", "base", method), settings("vit", "DTD", "base", method)
     names = {id(p): name for name, p in model.named_parameters()}
-    for group in groups(model, head="classifier", rate=chosen.rate, head_rate=chosen.head_rate,
-                        weight_decay=chosen.weight_decay):  # fmt: skip
+    rates = {"rate": chosen.rate, "head_rate": chosen.head_rate}
+    decay = chosen.weight_decay
+    for group in parameter_groups(model, head="classifier", weight_decay=decay, **rates):
         for p in group["params"]:
             is_head = "classifier" in names[id(p)]
             decay = 5e-5 if p.ndim > 1 or not is_head else 0

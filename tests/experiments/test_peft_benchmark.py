@@ -38,12 +38,11 @@ def table():
         step, numbers = 10 ** rng.uniform(-4, 0), 10 ** rng.uniform(4, 8)
         task = "MetaMathQA" if i < 40 else "image-gen"
         loss = 1.5 - 0.1 * math.log10(numbers) - 0.05 * math.log10(step) + 0.02 * rng.normal()
-        rows.append({
-            **RUN, "task": task, "experiment": f"{i}", "peft_type": f"TYPE{i % 10}",
-            "trained": numbers, "file_size": 4 * numbers, "train_loss": loss, "accuracy": -loss,
-            "dino": -loss, "lr": 10 ** rng.uniform(-5, -2), "frobenius": step,
-            "spectral": step / 10, "decrease": step * 30, "reason": "",
-        })  # fmt: skip
+        run = {"task": task, "experiment": f"{i}", "peft_type": f"TYPE{i % 10}"}
+        sizes = {"trained": numbers, "file_size": 4 * numbers, "lr": 10 ** rng.uniform(-5, -2)}
+        outcomes = {"train_loss": loss, "accuracy": -loss, "dino": -loss}
+        steps = {"frobenius": step, "spectral": step / 10, "decrease": step * 30, "reason": ""}
+        rows.append({**RUN, **run, **sizes, **outcomes, **steps})
     frame = pd.DataFrame(rows)
     steps = ["experiment", "frobenius", "spectral", "decrease", "reason"]
     return analysis.joined(frame.drop(columns=steps[1:]), frame[steps])

@@ -12,9 +12,9 @@ import torch
 from click.testing import CliRunner
 from scipy import stats
 
-from experiments.finetuning.metrics import accuracy, correlation, trivial
+from experiments.finetuning.metrics import accuracy, constant_score, correlation
 from experiments.finetuning.tasks import published
-from experiments.finetuning.training import trained
+from experiments.finetuning.training import training_runs
 from experiments.pretrained import analysis, runs
 from experiments.pretrained.__main__ import main
 from experiments.pretrained.runs import Trial
@@ -58,12 +58,15 @@ def stored():
 def test_the_error_of_the_test_sets_is_that_of_means_of_parts(stored):
     main_rows = [row for row in stored if row["setting"] == "main"]
     text_error = analysis.compare(main_rows, ["loca"]).loc["loca", "text_error"]
+
+    def mean_parts(task, method):
+        runs_of_both = [row for row in main_rows if (row["task"], row["method"]) == (task, method)]
+        return np.mean([row["parts"] for row in runs_of_both], axis=0)
+
     of_kinds = []
     for tasks in DESIGN["kinds"].values():
-        parts = [[np.mean([row["parts"] for row in main_rows if (row["task"], row["method"]) ==
-                           (task, method)], axis=0) for method in ("loca", DESIGN["reference"])]
-                 for task in tasks]  # fmt: skip
-        variances = [100**2 * np.var(loca - other, ddof=1) / 10 for loca, other in parts]
+        gaps = [mean_parts(task, "loca") - mean_parts(task, DESIGN["reference"]) for task in tasks]
+        variances = [100**2 * np.var(gap, ddof=1) / 10 for gap in gaps]
         of_kinds.append(sum(variances) / len(tasks) ** 2)
     assert text_error == pytest.approx(sum(of_kinds) ** 0.5 / 8)
 
@@ -125,8 +128,8 @@ def test_metrics():
     assert correlation(a, b) == pytest.approx(np.corrcoef(a, b)[0, 1])  # that of Matthews
     assert accuracy(a, b) == np.mean((a == b).numpy())
     # Of predictions that are all the same: the most frequent class, and no correlation.
-    assert trivial(torch.tensor([2, 0, 2, 1, 2]), accuracy) == 0.6
-    assert trivial(x, correlation) == 0
+    assert constant_score(torch.tensor([2, 0, 2, 1, 2]), accuracy) == 0.6
+    assert constant_score(x, correlation) == 0
 
 
 # --- the texts -------------------------------------------------------------------------------
@@ -183,16 +186,13 @@ def texts(tmp_path, design):
         (data / name).write_text("\n".join(lines))
     pairs = [f"{rng.integers(6)}\t{a} {b}\t{b} {a}" for a in words for b in words]
     (data / "pairs").write_text("\n".join(pairs))
-    small = {"steps": 12, "batch": 4, "length": 8, "train": 24, "pool": 24, "validation": 20,
-             "test": 30}  # fmt: skip
-    design["protocol"] |= {**small, "every": 12}
-    design["tasks"] = {
-        "mood": {"title": "m", "source": "made up", "pattern": "^(.+)$", "classes": 2,
-                 "train_files": ["neg", "pos"], "test_files": []},
-        "similar": {"title": "s", "source": "made up", "pattern": r"^(.+)\t(.+)\t(.+)$",
-                    "train_files": ["pairs"],
-                    "test_files": [], "classes": 1, "pairs": True, "measure": "correlation"},
-    }  # fmt: skip
+    examples = {"train": 24, "pool": 24, "validation": 20, "test": 30}
+    design["protocol"] |= {"steps": 12, "batch": 4, "length": 8, **examples, "every": 12}
+    mood = {"title": "m", "pattern": "^(.+)$", "classes": 2, "train_files": ["neg", "pos"]}
+    similar = {"title": "s", "pattern": r"^(.+)\t(.+)\t(.+)$", "classes": 1}
+    similar |= {"train_files": ["pairs"], "pairs": True, "measure": "correlation"}
+    shared = {"source": "made up", "test_files": []}
+    design["tasks"] = {"mood": {**shared, **mood}, "similar": {**shared, **similar}}
     design["kinds"] = {"mood": ["mood"], "similar": ["similar"]}
     design["settings"] = {"main": {"device": "cpu"}}
     design["digests"] = {}
@@ -275,7 +275,8 @@ def test_components_are_put_where_another_increment_is_largest(texts, tmp_path, 
     prepared = runs.prepare_all(texts, tmp_path / "tasks")["mood"]
     trial = Trial("best", "mood", "loca-v1", 1e-3, 5e-3, 1e-2, 0, tunes=False)
     _, point = runs.point_of(trial, prepared)
-    with trained(point, prepared.folder.parent, runs._located(trial, prepared)) as (group, *_):
+    located = runs._located(trial, prepared)
+    with training_runs(point, prepared.folder.parent, located) as (group, *_):
         (run,) = group.runs
         energies = runs.spectra(replace(trial, setting="main", method="full"), prepared)
         for energy, spectrum in zip(energies, run.spectra, strict=True):

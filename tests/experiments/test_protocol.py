@@ -14,8 +14,8 @@ from loca_theory.errors import InvalidArgumentError
 
 # PEFT builds the sparse increments of SHiRA from indices that it made itself.
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
-METHODS = ("full", "bitfit", "lora", "dora", "vera", "fourierft", "waveft", "shira", "c3a", "loca",
-           "loca-reselect", "loca-gradient")  # fmt: skip
+OF_PEFT = ("lora", "dora", "vera", "fourierft", "waveft", "shira", "c3a")
+METHODS = ("full", "bitfit", *OF_PEFT, "loca", "loca-reselect", "loca-gradient")
 LORA, FOURIERFT, RESELECT = (
     Configuration("digits", name, 1) for name in ("lora", "fourierft", "loca-reselect")
 )

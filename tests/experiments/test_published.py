@@ -63,8 +63,8 @@ def naive(matrix, r, accounting):
     """Retained fractions of the three forms and the concentration, by other means."""
     p, q = matrix.shape
     numbers = (p + q) * r
-    count = {"paper": numbers // 2, "trainable": numbers,
-             "bits": math.floor(16 * numbers / (16 + math.log2(p * q)))}[accounting]  # fmt: skip
+    in_bits = math.floor(16 * numbers / (16 + math.log2(p * q)))
+    count = {"paper": numbers // 2, "trainable": numbers, "bits": in_bits}[accounting]
     total = (matrix**2).sum()
     frequencies = cosines(p) @ matrix @ cosines(q).T
     energies = np.linalg.eigvalsh(matrix @ matrix.T if p < q else matrix.T @ matrix)
@@ -74,8 +74,8 @@ def naive(matrix, r, accounting):
         share = (frequencies**2).sum(axis) / total
         ratios.append((n + 2) * (share**2).sum() / (1 + 2 * (w**2).sum()))
     largest = [sorted((part**2).ravel())[-count:] for part in (frequencies, matrix)]
-    return {"LoRA": energies[-r:].sum() / total, "LoCA": sum(largest[0]) / total,
-            "entries": sum(largest[1]) / total, "concentration": max(ratios)}  # fmt: skip
+    sums = {"LoRA": energies[-r:].sum(), "LoCA": sum(largest[0]), "entries": sum(largest[1])}
+    return {form: part / total for form, part in sums.items()} | {"concentration": max(ratios)}
 
 
 def assert_same(row, expected):
@@ -116,19 +116,21 @@ def read_alleles(archive, pair, name):
         content = archive.read(f"mhcnuggets/saves/production/{allele}_BA.h5")
         with h5py.File(io.BytesIO(content)) as stored:
             kind = "recurrent_kernel" if "recurrent" in name else "kernel"
-            kernels = []
-            stored[layer].visititems(
-                lambda path, item, kind=kind, kernels=kernels: kernels.append(np.array(item[()]).T)
-                if re.search(rf"(^|/){kind}(:0)?$", path) else None)  # fmt: skip
-            yield kernels[0].astype(float)
+            names = []
+            stored[layer].visit(names.append)
+            path = next(name for name in names if re.search(rf"(^|/){kind}(:0)?$", name))
+            yield np.array(stored[layer][path][()]).T.astype(float)
 
 
 @pytest.mark.skipif(not FOLDER, reason="set LOCA_THEORY_WHEELS to the folder of the wheels")
 @pytest.mark.parametrize(
     ("pattern", "study", "read"),
-    [("torchani-2.0-*", "ani", read_ani), ("mhcnuggets-2.4.1-*", "mhc-1", read_alleles),
-     ("mhcnuggets-2.4.1-*", "mhc-2", read_alleles)],
-)  # fmt: skip
+    [
+        ("torchani-2.0-*", "ani", read_ani),
+        ("mhcnuggets-2.4.1-*", "mhc-1", read_alleles),
+        ("mhcnuggets-2.4.1-*", "mhc-2", read_alleles),
+    ],
+)
 def test_the_stored_table_is_that_of_a_second_implementation(pattern, study, read):
     (path,) = Path(FOLDER).glob(pattern)
     table = pd.read_parquet(STORED).query("study == @study and role == 'increment'")
@@ -187,8 +189,9 @@ def test_the_concentration_of_random_singular_vectors_is_one_in_expectation():
 
 def test_a_smooth_or_constant_axis_is_concentrated_and_noise_is_not():
     noise = np.random.default_rng(2).normal(size=(2, 48, 40))
-    for part, is_concentrated in ((np.cumsum(noise[0], 0), True), (5 * noise[0][:1], True),
-                                  (5 * noise[0][:, :1], True), (0 * noise[0], False)):  # fmt: skip
+    smooth, row, column = np.cumsum(noise[0], 0), 5 * noise[0][:1], 5 * noise[0][:, :1]
+    cases = ((smooth, True), (row, True), (column, True), (0 * noise[0], False))
+    for part, is_concentrated in cases:
         matrix = torch.from_numpy(part + noise[1])
         ratios = concentrations(matrix, np.linalg.svd(matrix.numpy(), compute_uv=False))
         assert (max(ratios) > 1.2) == is_concentrated
@@ -258,15 +261,15 @@ def test_a_study_without_its_wheel_is_left_out_and_the_others_run(tmp_path):
     folder = "rxnfp/models/transformers"
     base = weights()
     tuned = {name: matrix + torch.eye(*matrix.shape) for name, matrix in base.items()}
-    wheel(tmp_path, "rxnfp-0.1.0-py3-none-any.whl", {
-        f"{folder}/bert_pretrained/pytorch_model.bin": torch_file(
-            {f"bert.{name}": matrix for name, matrix in base.items()}),
-        f"{folder}/bert_ft/pytorch_model.bin": torch_file(tuned),
-    })  # fmt: skip
+    sides = {"bert_pretrained": {f"bert.{key}": w for key, w in base.items()}, "bert_ft": tuned}
+    files = {f"{folder}/{side}/pytorch_model.bin": torch_file(w) for side, w in sides.items()}
+    wheel(tmp_path, "rxnfp-0.1.0-py3-none-any.whl", files)
     (tmp_path / "chgnet-0.4.2-py3-none-any.whl").write_bytes(b"no archive")
-    wheel(tmp_path, "mhcnuggets-2.4.1-py2.py3-none-any.whl", {
+    files = {
         "mhcnuggets/data/production/mhcI/mhc_tuning.csv": "",
-        "mhcnuggets/saves/production/HLA-A02:01_BA.h5": b"no checkpoint"})  # fmt: skip
+        "mhcnuggets/saves/production/HLA-A02:01_BA.h5": b"no checkpoint",
+    }
+    wheel(tmp_path, "mhcnuggets-2.4.1-py2.py3-none-any.whl", files)
     done = CliRunner().invoke(main, ["--data", str(tmp_path), "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     assert "rxnfp: 72 rows" in done.stderr  # 2 matrices, 4 roles, 3 ranks, 3 accountings
@@ -309,11 +312,14 @@ def test_an_allele_starts_from_the_parent_that_its_authors_state(tmp_path, monke
 
     far = moved(root, 0.3, 1)
     networks = {
-        "HLA-A02:01": root, "HLA-DRB101:01": other,
-        "B1": far, "B2": moved(far, 0.01, 2),  # tuned from B1, as stated
+        "HLA-A02:01": root,
+        "HLA-DRB101:01": other,
+        "B1": far,
+        "B2": moved(far, 0.01, 2),  # tuned from B1, as stated
         "B3": moved(root, 0.01, 3),  # stated to come from B1, but near the root: unknown
-        "C1": moved(far, 0.02, 4), "C2": moved(far, 0.03, 5),  # they name each other
-    }  # fmt: skip
+        "C1": moved(far, 0.02, 4),
+        "C2": moved(far, 0.03, 5),  # they name each other
+    }
     stated = "B2,B1,1.0,5,9\nB3,B1,1.0,5,9\nC1,C2,1.0,5,9\nC2,C1,1.0,5,9\n"
     folder = "mhcnuggets/saves/production"
     files = {f"{folder}/{name}_BA.h5": keras_file(network) for name, network in networks.items()}

@@ -79,11 +79,9 @@ def test_the_parts_join_two_tables(tmp_path, monkeypatch):
 
 def test_the_figure_has_both_errors_of_merges_and_a_point_per_adapter():
     row = {"format": "bfloat16", "method": "lora", "r": 4, "changed": 0.5}
-    table = pd.DataFrame([
-        {**row, "study": "merged lora, r = 4", "scale": 1.0, "retained": 1.0,
-         "retained_nearest": 0.9},
-        {**row, "study": "rxnfp", "scale": 0.1, "retained": 0.31, "retained_nearest": 0.3},
-    ])  # fmt: skip
+    studies = {"study": ["merged lora, r = 4", "rxnfp"], "scale": [1.0, 0.1]}
+    energies = {"retained": [1.0, 0.31], "retained_nearest": [0.9, 0.3]}
+    table = pd.DataFrame({**studies, **energies, **row})
     left, right = draw_rounded(table).axes
     drawn = {line.get_label(): line.get_ydata() for line in left.lines}
     assert drawn["r = 4, SVD of what is stored"] == pytest.approx([0.1])

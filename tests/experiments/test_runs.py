@@ -11,12 +11,13 @@ from experiments.finetuning.methods import Budget, find_method
 from experiments.finetuning.settings import settings
 from experiments.finetuning.tasks.transformer import (
     SmallTransformer,
-    adopt_parameters,
     group_losses,
+    share_parameters,
 )
 
-METHODS = ("lora", "dora", "vera", "fourierft", "waveft", "shira", "c3a", "loca", "loca-v1",
-           "loca-v3", "loca-swap", "loca-reselect", "full", "bitfit", "linear-probing")  # fmt: skip
+OF_PEFT = ("lora", "dora", "vera", "fourierft", "waveft", "shira", "c3a")
+OF_LOCA = ("loca", "loca-v1", "loca-v3", "loca-swap", "loca-reselect")
+METHODS = (*OF_PEFT, *OF_LOCA, "full", "bitfit", "linear-probing")
 # PEFT builds the sparse increments of SHiRA from indices that it made itself.
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 FORMS = {
@@ -81,13 +82,13 @@ def adapted(form, method):
             width=16, layers=2, heads=2, length=LENGTH, classes=CLASSES, **FORMS[form]
         )
         if not tuner.changes_body:
-            adopt_parameters(model, first, lambda name: name.startswith("head"))
+            share_parameters(model, first, lambda name: name.startswith("head"))
         first = first or dict(model.named_parameters())
-        overrides = {"coefficient_steps": 1, "location_steps": 1, "alternating": 1.0}
-        model = adapt(
-            model, tuner, Budget(1, 20), targets=["query", "value"], head="head", seed=seed,
-            overrides=overrides if tuner.kind == "loca" else None,
-        )  # fmt: skip
+        options = {"targets": ["query", "value"], "head": "head", "seed": seed}
+        if tuner.kind == "loca":
+            alternation = {"coefficient_steps": 1, "location_steps": 1, "alternating": 1.0}
+            options["overrides"] = alternation
+        model = adapt(model, tuner, Budget(1, 20), **options)
         source = torch.Generator().manual_seed(seed)
         for parameter in model.parameters():
             if parameter.requires_grad:
@@ -126,11 +127,11 @@ def test_patterns_are_means_of_blocks_of_the_increments(begin):
     group = begin("full", rate=1e-2, block_side=4)
     group.train()
     (run,) = group.runs
-    increments, patterns = run.increments(), run.patterns()
-    assert list(patterns) == list(increments)  # two of two blocks
+    increments, means = run.increments(), run.block_means()
+    assert list(means) == list(increments)  # two of two blocks
     for name, increment in increments.items():
         blocks = increment.numpy().reshape(16, 4, 16, 4).mean((1, 3))
-        assert np.array(patterns[name]) == pytest.approx(blocks, rel=1e-3)
+        assert np.array(means[name]) == pytest.approx(blocks, rel=1e-3)
 
 
 @pytest.mark.parametrize("method", ["lora", "full"])

@@ -8,7 +8,7 @@ import pytest
 from experiments.design import store_verdicts
 from experiments.finetuning.comparisons.design import read_alternatives
 from experiments.finetuning.run_tables import read_runs
-from experiments.finetuning.statistics import grouped, summary
+from experiments.finetuning.statistics import group_by, summary
 from experiments.pretrained import analysis
 from experiments.pretrained.runs import stored as stored_runs
 
@@ -74,7 +74,7 @@ VARIED = ("task", "setting", "label", "value", "method")
     ],
 )
 def test_summaries(name, by, reference, of_each):
-    groups = grouped(records(name), [of_each]).values()
+    groups = group_by(records(name), [of_each]).values()
     lines = [line for rows in groups for line in summary(rows, by, reference=reference)]
     assert_stored(lines, f"{name}-summary")
 

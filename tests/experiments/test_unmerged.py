@@ -12,8 +12,9 @@ from experiments.unmerged.__main__ import computed
 from loca_theory.rounding import find_format
 from loca_theory.sweeps import Runner
 
-TINY = BertConfig(vocab_size=50, hidden_size=96, intermediate_size=64, num_hidden_layers=1,
-                  num_attention_heads=2, max_position_embeddings=16)  # fmt: skip
+SIZES = {"vocab_size": 50, "hidden_size": 96, "intermediate_size": 64}
+LAYERS = {"num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 16}
+TINY = BertConfig(**SIZES, **LAYERS)
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 
 

@@ -11,9 +11,9 @@ from experiments.finetuning.tasks import generation, images, packages
 from experiments.verdicts import (
     Estimate,
     over_draws,
+    over_fixed_tasks,
     over_tasks,
     student,
-    these_tasks,
     verdict_by_bounds,
 )
 from loca_theory.claims.rules import Verdict
@@ -144,17 +144,17 @@ def test_bounds_over_tasks_miss_as_often_as_they_say(between, within):
         assert np.mean(misses) > level - spread or between == 0
 
 
-def test_these_tasks_are_welchs_test_for_two_tasks():
+def test_over_fixed_tasks_are_welchs_test_for_two_tasks():
     first, second = made_up(2, 7, within=np.array([[0.3], [2.0]]))
     # (mean of first + mean of second) / 2 is half the difference of first and -second.
     test = stats.ttest_ind(first, -second, equal_var=False)
     ends = test.confidence_interval(0.9)
-    estimate = these_tasks(np.array([first, second]))
+    estimate = over_fixed_tasks(np.array([first, second]))
     assert estimate.degrees_of_freedom == pytest.approx(test.df)
     assert estimate.bounds(0.05) == pytest.approx((ends.low / 2, ends.high / 2))
 
 
-@pytest.mark.parametrize("estimate", [over_tasks, these_tasks])
+@pytest.mark.parametrize("estimate", [over_tasks, over_fixed_tasks])
 def test_one_task_and_differences_that_never_vary(estimate):
     d = made_up(1, 9)
     ends = stats.ttest_1samp(d[0], 0).confidence_interval(0.9)

@@ -17,7 +17,11 @@ from loca_theory.errors import InvalidArgumentError
 
 
 def scores(runs: pd.DataFrame, measure: str) -> pd.Series:
-    """Scores of runs in points, by their accuracies or losses."""
+    """Scores of runs in points, by accuracies or losses; a diverged run has its task's worst.
+
+    Raises:
+        InvalidArgumentError: a run that did not diverge lacks the measure, or it is another one.
+    """
     diverged = runs["diverged"].astype(bool)
     column = "loss" if measure == "loss" else "metric"
     lacking = runs[~diverged & runs[column].isna()]
@@ -41,14 +45,15 @@ def differences(runs: pd.DataFrame, comparison: Comparison) -> np.ndarray:
         of_task = runs[runs["task"] == task]
         of_task = of_task.assign(score=scores(of_task, comparison.measure))
         method, over = (
-            np.mean([
-                of_task[_selected(of_task, task, arm)].set_index("seed")["score"].reindex(seeds)
-                for arm in arms
-            ], axis=0)
+            np.mean([_scores_by_seed(of_task, task, arm).reindex(seeds) for arm in arms], axis=0)
             for arms in (comparison.method, comparison.over)
-        )  # fmt: skip
+        )
         gaps.append(method - over)
     return np.array(gaps)
+
+
+def _scores_by_seed(runs: pd.DataFrame, task: str, arm: Arm) -> pd.Series:
+    return runs[_selected(runs, task, arm)].set_index("seed")["score"]
 
 
 def _selected(runs: pd.DataFrame, task: str, arm: Arm) -> pd.Series:
@@ -71,11 +76,11 @@ def _selected(runs: pd.DataFrame, task: str, arm: Arm) -> pd.Series:
 
 
 def draw_of(task: str) -> str:
-    """The random part of a variant of a task; for a task that is not a variant, its name.
+    """The random choices of a variant of a task; for a task that is not a variant, its name.
 
-    The seed of what is random is the variant's number, whatever its kind. So ``digits-3`` and
-    ``small-digits-3`` have the same new digits, ``docstrings-3`` and ``source-3`` the same
-    packages, and two numbers can give the same turn or package.
+    Variants with equal draws are dependent. The seed is the number of the variant, whatever its
+    kind: ``digits-3`` and ``small-digits-3`` have the same new digits, ``docstrings-3`` and
+    ``source-3`` the same packages, and two numbers can give the same turn or package.
     """
     kind, packages = kind_of(task), [*PACKAGES, *OTHER_PACKAGES]
     if kind == task:

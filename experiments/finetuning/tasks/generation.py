@@ -1,8 +1,8 @@
 """Task ``generation``: bytes of docstrings, for a small transformer pretrained on source.
 
-Source and docstrings are those of Python's standard library; in a variant, of a random package.
-The splits have no file in common, and the source that the model was pretrained on is that of the
-training files, without docstrings.
+Variant 0 (``draw``) reads Python's standard library, others a random installed package. The splits
+have no file in common, and the source that the model was pretrained on is that of the training
+files, without docstrings.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _files(draw: int, limit: int | None) -> dict[str, list[Path]]:
 
 
 def model(chosen: dict[str, Any]) -> nn.Module:
-    """A model with random weights, from torch's global generator."""
+    """A randomly initialised model (torch's global generator); the caller loads weights."""
     return small_transformer(chosen, _BYTES, vocabulary=_BYTES, causal=True)
 
 

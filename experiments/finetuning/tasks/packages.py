@@ -1,8 +1,8 @@
 """Tasks of texts: which package a docstring or the source of a function is from.
 
-A small transformer was pretrained to tell the docstrings of other packages apart; in a variant,
-both halves of the packages are random. Its tokens are hashed words. Names of packages are masked,
-and the splits have no file in common.
+A small transformer was pretrained to tell the docstrings of other packages apart. Variant 0
+(``draw``) has fixed halves of the packages, others random ones. Tokens are hashed words, names of
+packages are masked, and the splits have no file in common.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _encoded(
 
 
 def model(chosen: dict[str, Any]) -> nn.Module:
-    """A model with random weights, from torch's global generator."""
+    """A randomly initialised model (torch's global generator); the caller loads weights."""
     return small_transformer(chosen, len(PACKAGES), vocabulary=chosen["vocabulary"])
 
 

@@ -30,10 +30,11 @@ _DATA, _MODEL, _ABOUT = "data.safetensors", "model.safetensors", "about.json"
 # The code that makes the data and the pretrained models.
 _PACKAGES = ("experiments.docstrings", "experiments.finetuning.tasks")
 # Settings that the data and the pretrained model depend on.
-_PREPARED_BY = (
-    "module", "draw", "images", "turned", "texts", "length", "files", "pool", "validation", "test",
-    "width", "layers", "heads", "patch", "vocabulary", "pretraining_steps", "pretraining_rate",
-)  # fmt: skip
+_EXAMPLES_BY = ("module", "draw", "images", "turned", "texts", "length", "files")
+_SPLIT_BY = ("pool", "validation", "test")
+_MODEL_BY = ("width", "layers", "heads", "patch", "vocabulary")
+_TRAINED_BY = ("pretraining_steps", "pretraining_rate")
+_PREPARED_BY = (*_EXAMPLES_BY, *_SPLIT_BY, *_MODEL_BY, *_TRAINED_BY)
 
 
 class Prepared(NamedTuple):
@@ -155,10 +156,10 @@ def opened(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence all warnings, and the messages and progress bars of transformers."""
+    """Silence all warnings, and the logs and progress bars of transformers."""
     from transformers.utils import logging
 
-    before = logging.get_verbosity()
+    before, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
@@ -167,7 +168,8 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.set_verbosity(before)
-        logging.enable_progress_bar()
+        if had_bars:
+            logging.enable_progress_bar()
 
 
 def random_batches(

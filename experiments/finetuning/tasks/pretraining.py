@@ -1,8 +1,8 @@
 """Pretrained models of tasks, stored or trained.
 
 Training is chaotic: rounding differs between processors, and so do the models. Therefore the models
-that stored results were computed with are kept next to this file, named by a hash of
-the training data, the shapes of the tensors and the settings of the training.
+that stored results were computed with are kept next to this file, named by a hash of training data,
+tensor shapes and training settings.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from loca_theory.sweeps.threads import one_thread
 MODELS = Path(__file__).parent / "models"
 
 
-def pretrain(module: ModuleType, chosen: dict[str, Any], examples: Split) -> Split:
-    """The pretrained weights of a task's model: the stored ones, or trained here from scratch.
+def pretrain(
+    module: ModuleType, chosen: dict[str, Any], examples: Split
+) -> dict[str, torch.Tensor]:
+    """State dict of a task's pretrained model: the stored one if there is one.
 
-    Training takes random batches, AdamW and a linear schedule. Nothing is written.
+    Otherwise it is trained from scratch by AdamW with linear decay. Nothing is written.
     """
     how = (chosen["pretraining_steps"], module.BATCH, chosen["pretraining_rate"])
     # The hash of the training set, the sizes of the model and the settings of the training.

@@ -1,8 +1,8 @@
 """Labelled text tasks for the pretrained sentence transformer.
 
-Texts come from files in the folder ``data`` (``train_files``, ``test_files``, ``without_files``) as
-they were published, or from docstrings and functions of installed packages (``texts``). Texts that
-occur twice are taken once, and none is in two splits.
+Texts come from published files in the folder ``data`` (``train_files``, ``test_files``,
+``without_files``), or are docstrings and functions of installed packages (``texts``). Duplicate
+texts are dropped, and no text is in two splits. Stored settings name this module.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ _MOST_SCORE = 5.0
 
 def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], None]:
     """Make the splits of tokenised texts; the pretrained model stays in its package."""
-    # Runs draw their training sets from the pool; the rest is for
-    # validation, then for the test set if it is short.
+    # Runs draw their training sets from the pool; the rest is for validation, then for the test set
+    # if it is short.
     excluded = chosen.get("without_files", ())  # whose texts no split has
     seen = {texts for name in excluded for texts, _ in _read(chosen, name)}
     test, held, train = (_distinct(part, seen) for part in _parts(chosen))
@@ -163,8 +163,8 @@ def _encoded(part: list[Example], chosen: Mapping[str, Any], names: list[str]) -
         labels = torch.tensor([float(label) / _MOST_SCORE for _, label in part])
     else:
         labels = torch.tensor([names.index(label) for _, label in part])
-    tensors = {"input_ids": tokens["input_ids"].view(shape),
-            "attention_mask": tokens["attention_mask"].view(shape), "labels": labels}  # fmt: skip
+    tensors = {name: tokens[name].view(shape) for name in ("input_ids", "attention_mask")}
+    tensors["labels"] = labels
     lengths = tensors["attention_mask"].sum(-1).view(len(part), -1).amax(1)
     order = lengths.argsort(stable=True)
     return {name: values[order] for name, values in tensors.items()}

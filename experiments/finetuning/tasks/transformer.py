@@ -38,8 +38,7 @@ class SmallTransformer(nn.Module):
     """A pre-norm transformer without dropout: a classifier, or a causal language model.
 
     A causal model predicts at each position the token after it, from this and earlier positions.
-    Otherwise, a learned class token is put before the first position, and its last state is
-    classified.
+    Otherwise a learned class token is prepended, and its final state classified.
     """
 
     def __init__(
@@ -61,6 +60,7 @@ class SmallTransformer(nn.Module):
         else:
             self.embed = nn.Embedding(vocabulary or 0, width)
             nn.init.normal_(self.embed.weight, std=width**-0.5)
+        # The class token; stored models have it under this name.
         self.start = nn.Parameter(0.02 * torch.randn(0 if causal else 1, width))
         self.positions = nn.Parameter(0.02 * torch.randn(length + len(self.start), width))
         self.blocks = nn.ModuleList([Block(width) for _ in range(layers)])
@@ -99,9 +99,10 @@ def group_logits(models: Sequence[nn.Module], inputs: torch.Tensor) -> torch.Ten
     first = cores[0]
     runs, count = inputs.shape[:2]
     h = _embedded([core.embed for core in cores], inputs)
-    start = _shared_or_stacked([core.start for core in cores])
-    if len(first.start):
-        h = torch.cat([start.expand(runs, 1, -1)[:, None].expand(-1, count, -1, -1), h], dim=2)
+    class_token = _shared_or_stacked([core.start for core in cores])
+    if not first.causal:
+        class_token = class_token.expand(runs, 1, -1)[:, None].expand(-1, count, -1, -1)
+        h = torch.cat([class_token, h], dim=2)
     positions = _shared_or_stacked([core.positions for core in cores])
     h = h + (positions if positions.ndim == 2 else positions[:, None])
     last = len(first.blocks) - 1
@@ -220,10 +221,10 @@ def _trained_copy(layer: Any) -> Any:
     return layer if trained is None else trained[layer.active_adapters[0]]
 
 
-def adopt_parameters(
+def share_parameters(
     model: nn.Module, parameters: Mapping[str, nn.Parameter], is_own: Callable[[str], bool]
 ) -> None:
-    """Let a model use these parameters, except those for which ``is_own`` is true."""
+    """Let the model use these parameters, except those for which ``is_own`` is true."""
     for name, parameter in parameters.items():
         if not is_own(name):
             path, _, last = name.rpartition(".")

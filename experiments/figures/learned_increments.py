@@ -14,7 +14,7 @@ _DIRECTIONS = 4
 
 
 @styled
-def draw_patterns(table: pd.DataFrame) -> Figure:
+def draw_learned_increments(table: pd.DataFrame) -> Figure:
     """The increments of each method in the first and the last layer; each has its own scale.
 
     Below each is the fraction of the energy in its 4 largest singular values; stripes have 100%.

@@ -1,4 +1,4 @@
-"""Methods at equal steps: which runs there are, and the analysis on made-up scores."""
+"""Methods at equal updates: which runs there are, and the analysis on made-up scores."""
 
 from collections import OrderedDict
 from copy import deepcopy
@@ -9,9 +9,9 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from experiments.equal_steps import __main__ as command
-from experiments.equal_steps import analysis, phases
-from experiments.equal_steps.phases import DESIGN, ONE_RATE, ONE_STEP, RULES, TUNED
+from experiments.equal_updates import __main__ as command
+from experiments.equal_updates import analysis, phases
+from experiments.equal_updates.phases import DESIGN, EQUAL_UPDATE, ONE_RATE, RULES, TUNED
 from experiments.finetuning.adaptation import adapt, count, default_config
 from experiments.finetuning.methods import Budget, find_method
 from experiments.live_kinds import phases as live
@@ -106,7 +106,7 @@ def test_at_one_step_each_method_moves_a_layer_as_far_as_lora(method, by_rule):
         kind = find_method(name)
         is_default = kind.kind == "default"
         config = default_config(kind, 0) if is_default else LoCAConfig(n_frequency=6144)
-        rate = by_rule[ONE_STEP][name].adapter
+        rate = by_rule[EQUAL_UPDATE][name].adapter
         return first_step(config, (384, 384), lr=rate).frobenius.value
 
     assert size(method) == pytest.approx(size("lora-default"), rel=6e-3)  # three digits
@@ -121,11 +121,11 @@ def test_the_grid_of_rates_lies_around_the_equivalents(design):
 
 
 def test_scores_are_read_by_rule_and_a_run_that_diverged_has_the_trivial_one(rows, by_rule, design):
-    chosen = by_rule[ONE_STEP]["vera-default"]
+    chosen = by_rule[EQUAL_UPDATE]["vera-default"]
     lost = live.trial_at(chosen, "counted", "trec", "vera-default", 1)
     changed = {**rows, lost: {"metric": None, "trivial": 0.25}}
     measured = analysis.scores(changed, by_rule, design)
-    assert measured[ONE_STEP][TASKS.index("trec"), 1, 4] == 25
+    assert measured[EQUAL_UPDATE][TASKS.index("trec"), 1, 4] == 25
     assert measured[ONE_RATE].shape == (4, 2, 5)
     assert measured[TUNED].shape == (4, 2, 6)
     # LoRA, the first method, has the same runs by all rules.
@@ -142,7 +142,7 @@ def made_up(scale, gain=0.0, noise=0.05):
         rule: 80 + factor * effects[..., :count] + add + noise * rng.normal(size=(4, 8, count))
         for rule, factor, add, count in (
             (ONE_RATE, 1, 0, 5),
-            (ONE_STEP, scale, 0, 6),
+            (EQUAL_UPDATE, scale, 0, 6),
             (TUNED, scale, gain, 6),
         )
     }
@@ -158,8 +158,8 @@ def test_the_ratio_by_loops(design):
             total += sum((mean - sum(means) / 5) ** 2 for mean in means) / 4
         return total / 4
 
-    row = analysis.result(measured, design).loc["spread at one step / at one rate"]
-    assert row["value"] == pytest.approx((variance(ONE_STEP) / variance(ONE_RATE)) ** 0.5)
+    row = analysis.spread_verdicts(measured, design).loc["spread at one step / at one rate"]
+    assert row["value"] == pytest.approx((variance(EQUAL_UPDATE) / variance(ONE_RATE)) ** 0.5)
     assert row["value"] == pytest.approx(0.5, abs=0.05)
     assert row["low"] <= row["value"] <= row["high"]
 
@@ -168,7 +168,7 @@ def test_the_ratio_by_loops(design):
     ("scale", "noise", "shows"), [(0.5, 0.05, "less"), (2, 0.05, "more"), (1, 3, "not shown")]
 )
 def test_what_the_ratio_shows(scale, noise, shows, design):
-    result = analysis.result(made_up(scale, noise=noise), design)
+    result = analysis.spread_verdicts(made_up(scale, noise=noise), design)
     assert result.loc["spread at one step / at one rate", "shows"] == shows
 
 
@@ -177,7 +177,7 @@ def test_what_the_ratio_shows(scale, noise, shows, design):
     [(0.2, 0.05, "equivalent within a margin"), (3, 0.05, "tuning gains"), (0.5, 9, "not shown")],
 )
 def test_what_tuning_is_worth(gain, noise, shows, design):
-    result = analysis.result(made_up(0.5, gain, noise), design)
+    result = analysis.spread_verdicts(made_up(0.5, gain, noise), design)
     row = result.loc["points of tuning beyond one step"]
     assert row["shows"] == shows
     if noise < 1:
@@ -187,9 +187,9 @@ def test_what_tuning_is_worth(gain, noise, shows, design):
 def test_an_interval_draws_tasks_and_their_seeds_alike_for_all_rules(design):
     """Scores that differ between rules by a constant have an interval of no width."""
     base = np.random.default_rng(1).normal(size=(4, 8, 6))
-    measured = {ONE_RATE: base[..., :5], ONE_STEP: base, TUNED: base + 2}
+    measured = {ONE_RATE: base[..., :5], EQUAL_UPDATE: base, TUNED: base + 2}
     assert analysis.interval(
-        measured, lambda drawn: float((drawn[TUNED] - drawn[ONE_STEP]).mean()), 50
+        measured, lambda drawn: float((drawn[TUNED] - drawn[EQUAL_UPDATE]).mean()), 50
     ) == pytest.approx((2, 2))
     ratios = [analysis.spread(base[[t]][..., :5]) for t in range(4)]
     low, high = analysis.interval(measured, lambda d: analysis.spread(d[ONE_RATE]), 300)

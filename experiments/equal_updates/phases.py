@@ -14,8 +14,8 @@ from experiments.live_kinds.phases import Rates, read_design
 from experiments.pretrained.runs import Design, Rows, Trial, tasks_of_kinds
 from loca_theory.adapters import LoCAConfig, equivalent_lr
 
-ONE_RATE, ONE_STEP, TUNED = RULES = ("one rate", "one step", "tuned")
-"""The rules by which a method gets its rate."""
+ONE_RATE, EQUAL_UPDATE, TUNED = RULES = ("one rate", "one step", "tuned")
+"""The rules by which a method gets its rate; the design calls the first update a step."""
 _WIDTH, _DIGITS = 384, 3  # of MiniLM's layers; of equivalent rates
 
 
@@ -67,7 +67,7 @@ def rates(won: dict[str, Rates], design: Design = DESIGN) -> dict[str, dict[str,
     best = won[design["reference"]]
     return {
         ONE_RATE: dict.fromkeys(design["defaults"], best),
-        ONE_STEP: {
+        EQUAL_UPDATE: {
             method: best._replace(adapter=equivalent(method, best.adapter, design))
             for method in methods(design)
         },
@@ -86,7 +86,7 @@ def _ratio(method: str, reference: str, r: int) -> float:
 
 
 def equivalent(method: str, rate: float, design: Design = DESIGN) -> float:
-    """The rate at which the first step of a method is as large as that of LoRA at its rate."""
+    """The rate at which the first update of a method is as large as that of LoRA at its rate."""
     if method == design["reference"]:
         return rate
     factor = _ratio(method, design["reference"], design["protocol"]["r"])

@@ -1,4 +1,6 @@
-r"""How much methods differ at rates by each rule, and what tuning is worth beside equal steps.
+r"""Compare the spread of scores between methods under three rules for the learning rate.
+
+These are one rate for all, rates with equally large first updates, and tuned rates.
 
 With :math:`\bar x_{tm}` the mean score over seeds of method m on task t, the spread of M methods on
 T tasks is :math:`\sqrt{\tfrac1T \sum_t \tfrac1{M-1} \sum_m (\bar x_{tm} - \bar x_t)^2}`.
@@ -12,7 +14,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from experiments.equal_steps.phases import DESIGN, ONE_RATE, ONE_STEP, TUNED
+from experiments.equal_updates.phases import DESIGN, EQUAL_UPDATE, ONE_RATE, TUNED
 from experiments.live_kinds.phases import Rates, trial_at
 from experiments.pretrained.runs import Design, Rows, score_of, tasks_of_kinds
 from experiments.verdicts import bootstrap
@@ -25,7 +27,7 @@ Scores = Mapping[str, np.ndarray]
 def scores(
     rows: Rows, by_rule: Mapping[str, Mapping[str, Rates]], design: Design = DESIGN
 ) -> dict[str, np.ndarray]:
-    """The scores of the runs that count; of a run that diverged, the trivial one."""
+    """The scores of the runs that count; a diverged run gets the constant-prediction score."""
     tasks, seeds = tasks_of_kinds(design), range(design["seeds"])
     measured = {}
     for rule, rates in by_rule.items():
@@ -48,7 +50,7 @@ def spreads(measured: Scores, design: Design = DESIGN) -> pd.Series:
     return pd.Series({rule: spread(values[..., :count]) for rule, values in measured.items()})
 
 
-def result(measured: Scores, design: Design = DESIGN) -> pd.DataFrame:
+def spread_verdicts(measured: Scores, design: Design = DESIGN) -> pd.DataFrame:
     """Ratios of spreads, and the points of tuning, with 95% intervals and what they show."""
     count, margin = len(design["defaults"]), design["margin"]
 
@@ -57,10 +59,10 @@ def result(measured: Scores, design: Design = DESIGN) -> pd.DataFrame:
 
     def points(drawn: Scores) -> float:
         # Without LoRA, the first method, which has one rate by both rules.
-        return float((drawn[TUNED] - drawn[ONE_STEP])[..., 1:].mean())
+        return float((drawn[TUNED] - drawn[EQUAL_UPDATE])[..., 1:].mean())
 
     statistics = {
-        "spread at one step / at one rate": ratio(ONE_STEP),
+        "spread at one step / at one rate": ratio(EQUAL_UPDATE),
         "spread when tuned / at one rate": ratio(TUNED),
         "points of tuning beyond one step": points,
     }
@@ -80,7 +82,7 @@ def result(measured: Scores, design: Design = DESIGN) -> pd.DataFrame:
 def interval(
     measured: Scores, statistic: Callable[[Scores], float], draws: int
 ) -> tuple[float, float]:
-    """A 95% interval over tasks, drawn with replacement, and in each seeds, by percentiles.
+    """A 95% percentile bootstrap interval: tasks are resampled, then seeds within each.
 
     A drawn task has the same seeds for all rules and methods.
     """
@@ -91,6 +93,7 @@ def interval(
         seed = rng.integers(seeds, size=(tasks, seeds))
         return statistic({rule: scores[task, seed] for rule, scores in measured.items()})
 
+    # This name is part of the seed, so it stays.
     return bootstrap(drawn, draws, "equal-steps.bootstrap")
 
 
@@ -113,6 +116,6 @@ def without_each_task(measured: Scores, design: Design = DESIGN) -> pd.Series:
     """The primary ratio without each task."""
     count, ratios = len(design["defaults"]), {}
     for i, task in enumerate(tasks_of_kinds(design)):
-        one_step, one_rate = (np.delete(measured[rule], i, axis=0) for rule in (ONE_STEP, ONE_RATE))
-        ratios[task] = spread(one_step[..., :count]) / spread(one_rate)
+        remaining = {rule: np.delete(values, i, axis=0) for rule, values in measured.items()}
+        ratios[task] = spread(remaining[EQUAL_UPDATE][..., :count]) / spread(remaining[ONE_RATE])
     return pd.Series(ratios)

@@ -1,8 +1,9 @@
-"""Continue the runs of the study, or print its result.
+"""Do PEFT's adapters score alike at equally large first updates? Train runs, or print the result.
 
-``python -m experiments.equal_steps`` prints the design and what the stored runs say. With the
-folder of the published texts, whose sources are in the designs, it continues the runs; it can be
-stopped at any time.
+``python -m experiments.equal_updates`` prints the design and what the stored runs say. With
+``--data``, the folder of the published texts, whose sources are in the designs, it trains the
+missing runs. It can be stopped at any time. Prepared tasks are stored in
+``loca-results/experiments/tasks`` of the current folder.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from pathlib import Path
 import click
 import pandas as pd
 
-from experiments.equal_steps import analysis, phases
-from experiments.equal_steps.phases import DESIGN
+from experiments.equal_updates import analysis, phases
+from experiments.equal_updates.phases import DESIGN
 from experiments.pretrained import runs
 from experiments.pretrained.commands import DATA, MINUTES, continue_study, out_option
 from experiments.pretrained.runs import Rows
 from experiments.tables import show
 from loca_theory.cli.command import Command
 
-STORED = Path(__file__).parents[2] / "figures" / "equal-steps"
+STORED = Path(__file__).parents[2] / "figures" / "equal-updates"
 
 
 @click.command(cls=Command)
@@ -30,7 +31,7 @@ STORED = Path(__file__).parents[2] / "figures" / "equal-steps"
 def main(data: Path | None, out: Path, minutes: float) -> None:
     """Continue the runs of the study, one at a time, or print its result.
 
-    Example: python -m experiments.equal_steps --data texts --out rows --minutes 60
+    Example: python -m experiments.equal_updates --data texts --out rows --minutes 60
     """
     if data is None:
         _print(runs.stored(out))
@@ -56,7 +57,7 @@ def _print(rows: Rows) -> None:
     measured = analysis.scores(rows, by_rule)
     show("mean scores", analysis.means(measured, by_rule))
     show("spread between methods with defaults, points", analysis.spreads(measured).to_frame())
-    show("result", analysis.result(measured))
+    show("result", analysis.spread_verdicts(measured))
     show("primary ratio without each task", analysis.without_each_task(measured).to_frame())
 
 
@@ -65,4 +66,4 @@ def _ends(method: str) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m experiments.equal_steps")
+    main(prog_name="python -m experiments.equal_updates")
