@@ -9,7 +9,7 @@ import click
 
 from loca_theory._words import counted
 from loca_theory.checkpoints.source.paths import check_paths
-from loca_theory.cli.columns import Printed, print_pointer
+from loca_theory.cli.columns import meanings_of, print_pointer, printed
 from loca_theory.cli.commands.left_out import note_damaged, print_skipped, short_name
 from loca_theory.cli.options import DEFAULT_OUT, Common, command_of, demo_option
 from loca_theory.cli.output import Rows, console, emit
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 # Modules that are named of those that are not in the adapter.
 _NAMED = 3
-# Columns of the printed table, by their headings; the latter if an adapter was moved.
-_COLUMNS = {
-    "r": Printed("r"),
-    "components": Printed("components"),
-    "numbers": Printed("numbers", ","),
-    "retained": Printed("error", ".1%", is_complement=True),
-    "retained in PEFT": Printed("loaded_error", ".1%", is_complement=True),
-    "left after rounding": Printed("surviving_energy", ".0%"),
-    "same bits": Printed("identical", ".2%"),
-}
-_STEPS = {
-    "steps": Printed("steps"),
-    "distance": Printed("distance", ".1e"),
-    "before": Printed("nearest_distance", ".1e"),
-}
+# Columns of the printed table; the latter if an adapter was moved.
+_COLUMNS = (
+    printed("r", "r"),
+    printed("components", "components"),
+    printed("numbers", "numbers", ","),
+    printed("retained", "error", ".1%", is_complement=True),
+    printed("retained in PEFT", "loaded_error", ".1%", is_complement=True),
+    printed("left after rounding", "surviving_energy", ".0%"),
+    printed("same bits", "identical", ".2%"),
+)
+_STEPS = (
+    printed("steps", "steps"),
+    printed("distance", "distance", ".1e"),
+    printed("before", "nearest_distance", ".1e"),
+)
 _COUNT = {"type": WholeNumber(min=1), "metavar": "N"}
 
 
@@ -44,8 +44,7 @@ def printed_columns() -> dict[str, str]:
     """Meanings of the columns of the printed table."""
     from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 
-    columns = (_COLUMNS | _STEPS).items()
-    return {heading: column.meaning(ExtractedMatrix) for heading, column in columns}
+    return meanings_of((*_COLUMNS, *_STEPS), ExtractedMatrix)
 
 
 @command_of(
@@ -125,8 +124,8 @@ def command(
         document = {"rows": rows, "extractions": documents}
 
     def show() -> None:
-        for printed in results:
-            _print(*printed)
+        for extraction in results:
+            _print(*extraction)
 
     emit(document, show, common)
     return note_damaged([skipped for *_, result in results for skipped in result.skipped])
@@ -138,12 +137,12 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
     out = console()
     if tuned:
         out.print(f"\n{printable(tuned)}", style="bold")
-    columns = _COLUMNS | (_STEPS if result.moved else {})
+    columns = (*_COLUMNS, *_STEPS) if result.moved else _COLUMNS
     cells = [
         {
             "matrix": printable(short_name(row.name)),
             "shape": "×".join(map(str, row.shape)),
-            **{heading: column.text(row) for heading, column in columns.items()},
+            **{column.title: column.text(row) for column in columns},
         }
         for row in result.matrices
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loca_theory.checkpoints.report.columns import Column, with_values
+from loca_theory.checkpoints.report.column import Column, with_values
 from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.plotting.page import tables
 from loca_theory.plotting.page.fine_tunes import fine_tune_rows
