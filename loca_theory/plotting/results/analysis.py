@@ -220,8 +220,14 @@ def draw_errors_by_layer(
             style = {"color": look.color, "linestyle": look.dashes}
             axis.plot(layer, line["error"], marker="o", ms=3, label=label, **style)
             if method in ("LoRA", "LoCA") and line["shuffled_error"].any():
-                axis.plot(layer, line["shuffled_error"].astype(float), marker="x", ms=4,
-                          label=f"{label}, shuffled", **style)  # fmt: skip
+                axis.plot(
+                    layer,
+                    line["shuffled_error"].astype(float),
+                    marker="x",
+                    ms=4,
+                    label=f"{label}, shuffled",
+                    **style,
+                )
         axis.set_title(str(kind), fontsize="small")
         axis.set_ylim(0, 1.02)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -17,18 +17,25 @@ _CHANGES_BASE = "which changes the base in a way that the adapter does not recor
 _MIXES = "whose increment depends on the input, so that there is no single ΔW"
 _REASONS = {
     "which adds to the input and changes no weight, so that there is no ΔW": (
-        "ADAPTION_PROMPT", "CARTRIDGE", "CPT", "MULTITASK_PROMPT_TUNING", "PREFIX_TUNING",
-        "PROMPT_TUNING", "P_TUNING",
+        "ADAPTION_PROMPT",
+        "CARTRIDGE",
+        "CPT",
+        "MULTITASK_PROMPT_TUNING",
+        "PREFIX_TUNING",
+        "PROMPT_TUNING",
+        "P_TUNING",
     ),
     "which changes biases or norms and no matrix": ("BEFT", "LN_TUNING"),
     _MIXES: ("LILY", "POLY", "XLORA"),
     f"whose increment depends on all layers of the model together; {_MERGE}": (
-        "FROD", "TINYLORA", "UNILORA",
+        "FROD",
+        "TINYLORA",
+        "UNILORA",
     ),
     f"which clusters the rows of W anew when it is loaded; {_MERGE}": ("ADAMSS",),
     "which adds a network beside the model and changes no weight": ("SHADOW",),
     f"which replaces rows of an embedding; {_MERGE}": ("TRAINABLE_TOKENS",),
-}  # fmt: skip
+}
 REFUSED = {name: reason for reason, names in _REASONS.items() for name in names}
 """Types that are not read, and why."""
 
@@ -46,14 +53,38 @@ _FROM_DATA = ("corda", "loftq", "lora_ga", "pissa_niter_")
 
 
 ADDITIVE = (
-    "ADALORA", "C3A", "DELORA", "FOURIERFT", "GRALORA", "LOCA", "LOHA", "LOKR", "PVERA", "RANDLORA",
-    "SHIRA", "SUPERTUNING", "VBLORA", "VERA", "WAVEFT",
-)  # fmt: skip
+    "ADALORA",
+    "C3A",
+    "DELORA",
+    "FOURIERFT",
+    "GRALORA",
+    "LOCA",
+    "LOHA",
+    "LOKR",
+    "PVERA",
+    "RANDLORA",
+    "SHIRA",
+    "SUPERTUNING",
+    "VBLORA",
+    "VERA",
+    "WAVEFT",
+)
 """Types whose ΔW does not depend on W."""
 
 MULTIPLICATIVE = (
-    "BOFT", "DEFT", "GLORA", "HIRA", "HRA", "IA3", "MISS", "OFT", "OSF", "PEANUT", "PSOFT", "ROAD",
-)  # fmt: skip
+    "BOFT",
+    "DEFT",
+    "GLORA",
+    "HIRA",
+    "HRA",
+    "IA3",
+    "MISS",
+    "OFT",
+    "OSF",
+    "PEANUT",
+    "PSOFT",
+    "ROAD",
+)
 """Types that transform W, or use its singular vectors."""
 
 WITH_BIAS = ("GLORA", "IA3", "ROAD")

@@ -25,12 +25,30 @@ from loca_theory.checkpoints.source.checkpoint import Checkpoint, DamagedError, 
 
 # Settings that name other models, files, modules or layers: none of them decides ΔW.
 _NOT_PASSED = {
-    "auto_mapping", "base_model_name_or_path", "bias", "corda_config", "ensure_weight_tying",
-    "eva_config", "exclude_modules", "inference_mode", "layer_replication", "layers_pattern",
-    "layers_to_transform", "loftq_config", "lora_ga_config", "megatron_config", "megatron_core",
-    "modules_to_save", "peft_version", "revision", "runtime_config",
-    "target_modules", "target_parameters", "task_type", "trainable_token_indices",
-}  # fmt: skip
+    "auto_mapping",
+    "base_model_name_or_path",
+    "bias",
+    "corda_config",
+    "ensure_weight_tying",
+    "eva_config",
+    "exclude_modules",
+    "inference_mode",
+    "layer_replication",
+    "layers_pattern",
+    "layers_to_transform",
+    "loftq_config",
+    "lora_ga_config",
+    "megatron_config",
+    "megatron_core",
+    "modules_to_save",
+    "peft_version",
+    "revision",
+    "runtime_config",
+    "target_modules",
+    "target_parameters",
+    "task_type",
+    "trainable_token_indices",
+}
 _SINGLE_PRECISION = ("PSOFT", "VBLORA")
 # Their layers share projections, made for the most rows and the most columns of any.
 _SHARING = ("PVERA", "RANDLORA", "VERA")
