@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -121,11 +122,10 @@ class Method:
 
     def exists(self, budget: Budget) -> bool:
         """Whether the method exists at this shape and budget; :meth:`check_budget` says why not."""
-        try:
+        with suppress(InvalidArgumentError):
             self.check_budget(budget)
-        except InvalidArgumentError:
-            return False
-        return True
+            return True
+        return False
 
     def parameters(self, budget: Budget) -> int | None:
         """Count the trained numbers, as the code of the method does; None if it is not known.
@@ -226,12 +226,11 @@ def called(method: Method, function: str, *arguments: Any) -> Any:
                 raise
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         is_of_call = error.__traceback__ and not error.__traceback__.tb_next
+        fault = f"failed ({reason})"
         if is_of_call and isinstance(error, TypeError):
             names = list(inspect.signature(getattr(Method, function)).parameters)[1:]
-            raise InvalidArgumentError(
-                f"{method.name}.{function} must take ({', '.join(names)}): {reason}"
-            ) from error
-        raise InvalidArgumentError(f"{method.name}.{function} failed ({reason})") from error
+            fault = f"must take ({', '.join(names)}): {reason}"
+        raise InvalidArgumentError(f"{method.name}.{function} {fault}") from error
 
 
 @dataclass(frozen=True)

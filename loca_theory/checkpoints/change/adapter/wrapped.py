@@ -173,10 +173,8 @@ class WrappedLayers:
 
     def _settings(self, layers: Sequence[AdaptedLayer]) -> Any:
         config, entries = self.config, self.source.entries
-        kind, passed = (
-            config["peft_type"],
-            {key: config[key] for key in config.keys() - _NOT_PASSED},
-        )
+        kind = config["peft_type"]
+        passed = {key: config[key] for key in config.keys() - _NOT_PASSED}
         # An expression: a list would have to hold all layers whose inputs IA³ scales.
         passed["target_modules"] = "|".join(re.escape(layer.module) for layer in layers)
         if kind == LORA:
@@ -205,11 +203,8 @@ class WrappedLayers:
 
     def _pruned(self, module: str) -> dict[str, Any]:
         """Which of AdaLoRA's initial ranks a layer has kept, by the name of its singular values."""
-        name, patterns, rank = (
-            f"{module}.lora_E",
-            self.config["rank_pattern"],
-            self.config["init_r"],
-        )
+        name = f"{module}.lora_E"
+        patterns, rank = self.config["rank_pattern"], self.config["init_r"]
         if not isinstance(patterns, dict) or name not in patterns:
             return {}
         if not isinstance(patterns[name], list) or len(patterns[name]) != rank:
