@@ -188,14 +188,10 @@ def _mean(fractions: NDArray[np.float64], values: Iterable[float | None]) -> flo
     return float(fractions @ known_values) if len(known_values) == len(fractions) else None
 
 
-def root_mean_square(matrix: Matrix) -> float:
-    """Root mean square of the entries of an increment."""
-    return math.hypot(matrix.sigma, matrix.mean)
-
-
 def energy_weights(matrices: Sequence[Matrix]) -> list[float]:
     """Relative energies, because the energies themselves may not fit float64."""
-    sizes = [root_mean_square(matrix) for matrix in matrices]
+    # Root mean squares of the entries.
+    sizes = [math.hypot(matrix.sigma, matrix.mean) for matrix in matrices]
     largest = max(sizes, default=1.0)
     return [
         math.prod(matrix.shape) * (size / largest) ** 2

@@ -12,7 +12,7 @@ from textwrap import fill
 from typing import Any, ClassVar
 
 from loca_theory import _arguments
-from loca_theory._words import counted
+from loca_theory._words import counted, first_of, listed
 from loca_theory.checkpoints.change.comparable import reasons
 from loca_theory.checkpoints.form.folder import Adapter, check_folder, remove_adapter, write_adapter
 from loca_theory.checkpoints.form.forms import FORMS
@@ -136,9 +136,7 @@ class Unmerged(Result):
             largest = f" to {sizes[-1]:,}" if len(sizes) > 1 else ""
             size = f"{sizes[0]:,}{largest} components"
         modules = list(dict.fromkeys(_kind(row.name) for row in rows))
-        *before, last = modules
-        named = f"{', '.join(before)} and {last}" if before else last
-        named = named if len(modules) <= _NAMED else f"{len(rows)} modules"
+        named = listed(modules) if len(modules) <= _NAMED else f"{len(rows)} modules"
         blocks = {layer_of(row.name) for row in rows}
         count = "" if None in blocks else f" of {counted(len(blocks), 'layer')}"
         usual, _ = Counter(row.recipe for row in rows).most_common(1)[0]
@@ -212,8 +210,7 @@ def _recipes(rows: Sequence[UnmergedLayer]) -> str:
     parts = [str(usual)]
     for recipe, _ in others:
         names = [row.name.removesuffix(".weight") for row in rows if row.recipe == recipe]
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        parts.append(f"{recipe} in {', '.join(names[:_NAMED])}{more}")
+        parts.append(f"{recipe} in {first_of(names, _NAMED)}")
     return ", but ".join(parts)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loca_theory._words import counted
+from loca_theory._words import counted, first_of
 from loca_theory.checkpoints.source.paths import check_paths
 from loca_theory.cli.columns import meanings_of, print_pointer, printed
 from loca_theory.cli.commands.left_out import note_damaged, print_skipped, short_name
@@ -36,6 +36,12 @@ _STEPS = (
     printed("steps", "steps"),
     printed("distance", "distance", ".1e"),
     printed("before", "nearest_distance", ".1e"),
+)
+_OUTPUTS = (
+    printed("outputs of", "model"),
+    printed("error", "error", ".3f"),
+    printed("same", "agreement", ".1%"),
+    printed("KL", "kl", ".3g"),
 )
 _COUNT = {"type": WholeNumber(min=1), "metavar": "N"}
 
@@ -175,15 +181,7 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
         split = f"allocated sizes retain {allotted}; no split retains more than {bound}"
         out.print(f"{same}{split}{', all before these steps' if result.moved else ''}.")
     if result.outputs:
-        cells = [
-            {
-                "outputs of": output.model,
-                "error": f"{output.error:.3f}",
-                "same": _text(output.agreement, ".1%"),
-                "KL": _text(output.kl, ".3g"),
-            }
-            for output in result.outputs
-        ]
+        cells = [{column.title: column.text(row) for column in _OUTPUTS} for row in result.outputs]
         Rows(cells).print(out, then_empty=False)
         out.print(
             f"Outputs on {result.outputs[0].positions:,} positions, compared with those of the "
@@ -193,12 +191,11 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
     if outside := result.changed_outside:
         # A parameter of the model itself, and not of a module inside it, has no dot.
         owners = list(dict.fromkeys(name.rpartition(".")[0] or name for name in outside))
-        named = ", ".join(map(printable, owners[:_NAMED]))
-        further = f" and {len(owners) - _NAMED:,} more" if len(owners) > _NAMED else ""
+        named = first_of(list(map(printable, owners)), _NAMED)
         modules = [name.rpartition(".")[0] for name in outside if "." in name]
         how = f"; --save-module {printable(modules[0])} stores one whole" if modules else ""
         out.print(
-            f"Not in the adapter, though the fine-tune changed them: {named}{further}. Without "
+            f"Not in the adapter, though the fine-tune changed them: {named}. Without "
             f"them a loaded model answers otherwise{how}."
         )
     if result.note:
@@ -219,7 +216,3 @@ def _merges(result: Extraction) -> str:
     }
     means = ", ".join(f"{result.same_bits(name):.2%} {title}" for name, title in titles.items())
     return f"Merged by PEFT, entries are those of the fine-tune to the bit: {means}."
-
-
-def _text(value: float | None, form: str = "") -> str:
-    return "" if value is None else format(value, form)

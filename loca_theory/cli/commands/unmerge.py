@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from loca_theory._words import first_of
 from loca_theory.checkpoints.source.paths import check_paths
 from loca_theory.cli.columns import meanings_of, print_pointer, printed
 from loca_theory.cli.commands.left_out import note_damaged, print_skipped, short_name
@@ -105,9 +106,8 @@ def _print(result: Unmerged, folder: Path) -> None:
         print_pointer(out, "unmerge")
     out.print(f"\n{result.verdict}")
     if outside := result.changed_outside:
-        named = ", ".join(map(printable, outside[:_NAMED]))
-        further = f" and {len(outside) - _NAMED:,} more" if len(outside) > _NAMED else ""
-        out.print(f"Not in the adapter, though they changed: {named}{further}.")
+        named = first_of(list(map(printable, outside)), _NAMED)
+        out.print(f"Not in the adapter, though they changed: {named}.")
     for key in result.adapters:
         out.print(f"An adapter is in {folder / key}.", soft_wrap=True)
     print_skipped(out, result.skipped)
