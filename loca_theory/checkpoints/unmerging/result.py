@@ -15,7 +15,7 @@ from loca_theory import _arguments
 from loca_theory._words import counted, first_of, listed
 from loca_theory.checkpoints.change.comparable import reasons
 from loca_theory.checkpoints.form.folder import Adapter, check_folder, remove_adapter, write_adapter
-from loca_theory.checkpoints.form.forms import FORMS
+from loca_theory.checkpoints.form.forms import CHOICES, FORMS
 from loca_theory.checkpoints.model.names import layer_of
 from loca_theory.checkpoints.source.checkpoint import Skipped
 from loca_theory.checkpoints.unmerging.rows import UnmergedLayer
@@ -37,21 +37,7 @@ _MAKERS = {
     ("LoCA", True): "two merged LoCAs",
 }
 _FULL = "float32"
-_CARD = """---
-library_name: peft
----
-
-# {title} recovered from a merged checkpoint
-
-{verdict}
-
-Its numbers are those of a change that rounds to the stored weights, found by `loca-theory unmerge`.
-{remark}
-"""
-_REMARKS = {
-    "lora": "A product BA does not tell B and A apart, so they are balanced, and α is the rank.",
-    "loca": "Coefficients that are too small to change a stored weight are not among them.",
-}
+_CARD = Path(__file__).with_name("card.md.j2")
 
 
 @dataclass(frozen=True, repr=False)
@@ -163,19 +149,20 @@ class Unmerged(Result):
             InvalidArgumentError: the path is not a text or a path.
             ResourceError: the folder cannot be written to, or that of an adapter holds other files.
         """
+        from jinja2 import Template
+
         folder, paths = _arguments.path("folder", folder), list[Path]()
         writable_folder(check_folder(folder, EITHER))
-        for key in _REMARKS:
-            remove_adapter(folder / key)
-            if key in self.adapters:
-                card = _CARD.format(
-                    title=FORMS[key].title, verdict=self.verdict, remark=_REMARKS[key]
-                )
-                path = writable_folder(folder / key)
-                paths += write_adapter(path, self.adapters[key], card)
+        for form in CHOICES[EITHER]:
+            remove_adapter(folder / form.key)
+            if form.key in self.adapters:
+                template = Template(_CARD.read_text(encoding="utf-8"), keep_trailing_newline=True)
+                card = template.render(form=form, verdict=self.verdict)
+                path = writable_folder(folder / form.key)
+                paths += write_adapter(path, self.adapters[form.key], card)
             else:
                 with suppress(OSError):  # it holds something else, or is not there
-                    (folder / key).rmdir()
+                    (folder / form.key).rmdir()
         return paths + super().save(folder)
 
     def _text(self) -> str:
