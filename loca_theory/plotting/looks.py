@@ -42,8 +42,15 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 def looks_of(names: Iterable[str]) -> dict[str, Look]:
     """The line style of each method; users' own methods get styles of their own."""
-    own_looks = cycle(_OWN_LOOKS)
-    looks = {name: LOOKS.get(name) or next(own_looks) for name in in_order(names)}
+    return chosen_looks(in_order(names), LOOKS, _OWN_LOOKS)
+
+
+def chosen_looks(
+    names: Iterable[str], known: Mapping[str, Look], others: Iterable[Look]
+) -> dict[str, Look]:
+    """The known style of each name, or the others in turn; in the colour that the user chose."""
+    other_looks = cycle(others)
+    looks = {name: known.get(name) or next(other_looks) for name in names}
     return {
         name: replace(look, color=options().color(name, look.color)) for name, look in looks.items()
     }
