@@ -77,9 +77,8 @@ class Method:
     def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None) -> Array:
         """‖W‖² − ‖W − Ŵ‖² for several budgets, with one draw of the random choices for each."""
         approximations = (checked_approximation(self, matrix, budget, rng) for budget in budgets)
-        return squared_norm(matrix) - np.array(
-            [squared_norm(matrix - approximation) for approximation in approximations]
-        )
+        lost = [squared_norm(matrix - approximation) for approximation in approximations]
+        return squared_norm(matrix) - np.array(lost)
 
     def mean_retained_energies(
         self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None

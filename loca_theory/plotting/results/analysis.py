@@ -230,9 +230,8 @@ def draw_errors_by_layer(
     counts = table.loc[table.groupby("name")["error"].idxmin(), "method"].value_counts()
     words = ", ".join(f"{name} for {count}" for name, count in counts.items())
     canvas.headline(f"Smallest error at the budget of r = {r}: {words} of {counts.sum()} matrices")
-    canvas.caption(
-        f"{key(shown, {**TITLES, **titles})} Shuffled: the same entries in random order."
-    )
+    of_methods = key(shown, {**TITLES, **titles})
+    canvas.caption(f"{of_methods} Shuffled: the same entries in random order.")
     canvas.legend(6, fontsize="x-small")
     return canvas.figure
 
