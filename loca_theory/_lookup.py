@@ -34,7 +34,7 @@ def find(what: str, name: object, known: Mapping[str, _T]) -> _T:
 
 def unknown_name(what: str, name: object, known: Iterable[str]) -> InvalidArgumentError:
     """The error of an unknown name, which suggests the nearest; of many names, up to three."""
-    names = list(known)
+    names = list(dict.fromkeys(known))
     are_many = len(names) > _LISTED
     near = nearest(name, names, _NEAREST if are_many else 1)
     hint = f"did you mean {' or '.join(near)}? Otherwise " if near else ""

@@ -14,6 +14,16 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
+def first_of(texts: Sequence[str], most: int) -> str:
+    """The first of some texts, and how many more there are.
+
+    >>> first_of(["q_proj", "k_proj", "v_proj"], 2)
+    'q_proj, k_proj and 1 more'
+    """
+    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{more}"
+
+
 def ends(values: Sequence[float], form: str) -> str:
     """The smallest and the largest of some values, or one if they look the same.
 

@@ -19,7 +19,7 @@ from experiments.finetuning.tasks.prepared import Prepared, base_model, opened, 
 from experiments.finetuning.tasks.transformer import (
     SmallTransformer,
     group_losses,
-    share_parameters,
+    use_parameters,
 )
 from loca_theory.sweeps import generator
 from loca_theory.sweeps.store import Point
@@ -106,7 +106,7 @@ class SeedGroup:
             torch.manual_seed(_seed_of(seed, "model"))
             model = base_model(prepared, p["settings"]).to(device)
             if self.runs and not find_method(p["method"]).changes_body:
-                share_parameters(model, self.runs[0].pretrained, self._is_head)
+                use_parameters(model, self.runs[0].pretrained, self._is_head)
             self.runs.append(Run(p, seed, model))
         self.is_small = isinstance(self.runs[0].core, SmallTransformer)
 

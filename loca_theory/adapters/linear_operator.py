@@ -119,10 +119,8 @@ _linear_op = torch.library.custom_op("loca_theory::linear", _linear, mutates_arg
 
 
 @_linear_op.register_fake
-def _(
-    x, weight, bias, coefficients, locations, indices, pattern,  # noqa: ARG001
-    rows, scaling, rule, implementation, save,  # noqa: ARG001
-):  # fmt: skip
+def _(*inputs: Any) -> Any:
+    x, _, _, coefficients, _, _, _, rows, _, _, implementation, save = inputs
     y = x.new_empty(x.shape[0], rows)
     if implementation != "implicit":
         return y, [x.new_empty(rows, x.shape[1])]
@@ -183,10 +181,8 @@ _linear_backward_op = torch.library.custom_op(
 
 
 @_linear_backward_op.register_fake
-def _(
-    g, x, weight, saved, coefficients, indices, pattern,  # noqa: ARG001
-    columns, scaling, rule, implementation, needs,  # noqa: ARG001
-):  # fmt: skip
+def _(*inputs: Any) -> Any:
+    g, _, _, _, coefficients, _, _, columns, _, _, _, needs = inputs
     b = coefficients.shape[0]
     of_x = g.new_empty(g.shape[0] if needs[0] else 0, columns)
     of_l = coefficients.new_empty(b if needs[2] else 0, 2)

@@ -165,10 +165,7 @@ class Claim:
 
     @property
     def definition(self) -> str:
-        """Hash of the fields that a stored measurement must share with the claim.
-
-        They are its id, its check, and the arguments of the check.
-        """
+        """Hash of its id, its check and the arguments, which a stored measurement shares."""
         content = json.dumps([self.id, self.check, self.arguments], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 

@@ -2,45 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from loca_theory.checkpoints.report.column import Column
 from loca_theory.cli.output import console, text_width
 from loca_theory.cli.signature import plain
 
+printed = partial(Column, missing="")
+"""A column of a printed table that shows a field of a row, or nothing."""
 
-@dataclass(frozen=True)
-class Printed:
-    """A column of a printed table that shows a field of a row.
 
-    Attributes:
-        field: Name of the field.
-        form: Format of its values.
-        is_complement: Whether 1 minus the value is shown.
-    """
+def meanings_of(columns: Iterable[Column], row_type: type) -> dict[str, str]:
+    """The meaning of each column by its title, from the docstring of the row."""
+    from loca_theory.sweeps.results import meanings
 
-    field: str
-    form: str = ""
-    is_complement: bool = False
-
-    def text(self, row: Any) -> str:
-        """The text of a row's cell; "" if the row has no value."""
-        value = getattr(row, self.field)
-        if value is None:
-            return ""
-        return format(1 - value if self.is_complement else value, self.form)
-
-    def meaning(self, row_type: type) -> str:
-        """The meaning of the field, from the docstring of the row."""
-        from loca_theory.sweeps.results import meanings
-
-        start = f"1 − {self.field}. " if self.is_complement else ""
-        return f"{start}{meanings(row_type)[self.field]}"
+    fields = meanings(row_type)
+    texts = {column.title: fields[str(column.value)] for column in columns}
+    complements = {c.title: f"1 − {c.value}. {texts[c.title]}" for c in columns if c.is_complement}
+    return texts | complements
 
 
 def print_pointer(out: Console, command: str) -> None:
@@ -49,7 +34,7 @@ def print_pointer(out: Console, command: str) -> None:
     out.print(text, style="dim", width=text_width(out))
 
 
-def print_columns(command: str, printed: Mapping[str, str]) -> None:
+def print_columns(command: str, further: Mapping[str, str]) -> None:
     """Print what the columns of a command's tables mean, those of the printed table last."""
     from loca_theory.sweeps.results import meanings
 
@@ -59,8 +44,8 @@ def print_columns(command: str, printed: Mapping[str, str]) -> None:
     (result,) = [kind for kind in results if getattr(kind, "command", None) == command]
     for table, row_type in result.tables().items():
         _print(out, f"{table}, in files and --format json", meanings(row_type))
-    if printed:
-        _print(out, "The printed table", printed)
+    if further:
+        _print(out, "The printed table", further)
 
 
 def _print(out: Console, title: str, texts: Mapping[str, str]) -> None:

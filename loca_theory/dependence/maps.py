@@ -8,18 +8,6 @@ from scipy import linalg, signal
 from loca_theory._types import Array
 
 
-def shared_mean(z: Array, rho: float) -> Array:
-    """W of the covariance I + ρ 11ᵀ."""
-    # 11ᵀ/n projects onto the mean; I + ρ 11ᵀ multiplies the variance of the mean by 1 + nρ.
-    return z + (np.sqrt(1 + z.size * rho) - 1) * z.mean()
-
-
-def equicorrelated(z: Array, rho: float) -> Array:
-    """W of the covariance (1−ρ) I + ρ 11ᵀ."""
-    mean = z.mean()
-    return np.sqrt(1 - rho) * (z - mean) + np.sqrt(1 + (z.size - 1) * rho) * mean
-
-
 def exchangeable(z: Array, rho: float, block: int, axis: int) -> Array:
     """E(ρ)^{1/2} along an axis: it multiplies the mean of a block of z and the rest."""
     sizes = list(z.shape)
@@ -44,12 +32,6 @@ def autoregression(innovations: Array, rho: float, axis: int) -> Array:
 def powers_of_lag(n: int, rho: float) -> Array:
     """A(ρ): ρ^|i−j|."""
     return np.asarray(linalg.toeplitz(rho ** np.arange(n)), dtype=np.float64)
-
-
-def with_decaying_variances(z: Array, exponent: float) -> Array:
-    """W whose variances decay along rows and columns."""
-    rows, columns = (power_law_variances(n, exponent) for n in z.shape)
-    return np.sqrt(rows)[:, None] * z * np.sqrt(columns)
 
 
 def power_law_variances(n: int, exponent: float) -> Array:

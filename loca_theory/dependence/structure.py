@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +38,7 @@ class Structure(ABC):
         name: Short name.
         parameter: Name of the parameter: ``rho``, ``fraction`` or ``exponent``.
         title: Title in a few words.
+        option: What tells structures of one class apart, if anything does.
 
     >>> import numpy as np
     >>> from loca_theory.dependence import Structure, correlate
@@ -55,11 +57,7 @@ class Structure(ABC):
     name: str
     parameter: str
     title: str = ""
-
-    @property
-    def option(self) -> float | None:
-        """What tells structures of one class apart, if anything does."""
-        return None
+    option: Any = None
 
     @abstractmethod
     def bounds(self, p: int, q: int) -> tuple[float, float]:
@@ -110,12 +108,8 @@ class OfNormals(Structure):
 @dataclass(frozen=True)
 class _Autoregressive(OfNormals):
     name, parameter = "ar1", "rho"
-    rho_columns: float | None
+    option: float | None  # the correlation of neighbouring columns
     title: str
-
-    @property
-    def option(self) -> float | None:
-        return self.rho_columns
 
     def bounds(self, p: int, q: int) -> tuple[float, float]:
         return -1 + _OPEN, 1 - _OPEN
@@ -129,7 +123,7 @@ class _Autoregressive(OfNormals):
         return maps.powers_of_lag(p, value), maps.powers_of_lag(q, self._between_columns(value))
 
     def _between_columns(self, rho: float) -> float:
-        return rho if self.rho_columns is None else self.rho_columns
+        return rho if self.option is None else self.option
 
 
 def ar1(rho_columns: float | None = None) -> Structure:
@@ -157,12 +151,8 @@ def ar1(rho_columns: float | None = None) -> Structure:
 @dataclass(frozen=True)
 class _Exchangeable(OfNormals):
     name, parameter = "blocks", "rho"
-    block: int | None
+    option: int | None  # rows and columns of a block
     title: str
-
-    @property
-    def option(self) -> int | None:
-        return self.block
 
     def bounds(self, p: int, q: int) -> tuple[float, float]:
         return -1 / max(self._block(p, q) - 1, 1), 1.0
@@ -177,14 +167,14 @@ class _Exchangeable(OfNormals):
 
     def _block(self, p: int, q: int) -> int:
         common = divisors(math.gcd(p, q))
-        if self.block is None:
+        if self.option is None:
             return max(d for d in common if d <= _LARGEST_BLOCK)
-        if self.block not in common:
+        if self.option not in common:
             raise InvalidArgumentError(
-                f"blocks of {self.block} do not divide both sides of a {p}x{q} matrix; choose "
+                f"blocks of {self.option} do not divide both sides of a {p}x{q} matrix; choose "
                 f"from {', '.join(map(str, common))}"
             )
-        return self.block
+        return self.option
 
 
 def blocks(block: int | None = None) -> Structure:
@@ -207,28 +197,24 @@ def blocks(block: int | None = None) -> Structure:
 @dataclass(frozen=True)
 class _Spiked(Structure):
     name, parameter = "spiked", "fraction"
-    spikes: int
+    option: int  # the number of spikes
     title: str
 
-    @property
-    def option(self) -> int:
-        return self.spikes
-
     def bounds(self, p: int, q: int) -> tuple[float, float]:
-        if self.spikes > min(p, q):
+        if self.option > min(p, q):
             raise InvalidArgumentError(
-                f"a {p}x{q} matrix can have at most {min(p, q)} spikes, not {self.spikes}"
+                f"a {p}x{q} matrix can have at most {min(p, q)} spikes, not {self.option}"
             )
         return 0.0, 1 - _OPEN
 
     def family(self, p: int, q: int, rng: np.random.Generator) -> DrawFamily:
         z = rng.standard_normal((p, q))
-        rows, columns = (maps.directions(size, self.spikes, rng) for size in (p, q))
+        rows, columns = (maps.directions(size, self.option, rng) for size in (p, q))
         signal_part = rows @ columns.T
 
         def matrix(fraction: float) -> Array:
             # Spikes of strength θ have the fraction spikes·θ² / (pq + spikes·θ²) of the energy.
-            return z + np.sqrt(fraction / (1 - fraction) * p * q / self.spikes) * signal_part
+            return z + np.sqrt(fraction / (1 - fraction) * p * q / self.option) * signal_part
 
         return matrix
 

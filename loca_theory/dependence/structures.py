@@ -57,7 +57,8 @@ class _SharedMean(OfNormals):
         return -1 / (p * q), np.inf
 
     def matrix(self, z: Array, value: float) -> Array:
-        return maps.shared_mean(z, value)
+        # 11ᵀ/n projects onto the mean; I + ρ 11ᵀ multiplies the variance of the mean by 1 + nρ.
+        return z + (np.sqrt(1 + z.size * value) - 1) * z.mean()
 
     def energy(self, p: int, q: int, value: float) -> float:
         return (1 + value) * p * q
@@ -72,7 +73,8 @@ class _Equicorrelated(OfNormals):
         return -1 / max(p * q - 1, 1), 1.0
 
     def matrix(self, z: Array, value: float) -> Array:
-        return maps.equicorrelated(z, value)
+        mean = z.mean()
+        return np.sqrt(1 - value) * (z - mean) + np.sqrt(1 + (z.size - 1) * value) * mean
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ class _Scaled(_Decaying, OfNormals):
     title = "independent entries whose variances decay along rows and columns"
 
     def matrix(self, z: Array, value: float) -> Array:
-        return maps.with_decaying_variances(z, value)
+        rows, columns = (maps.power_law_variances(n, value) for n in z.shape)
+        return np.sqrt(rows)[:, None] * z * np.sqrt(columns)
 
     def factors(self, p: int, q: int, value: float) -> tuple[Array, Array]:
         variances = maps.power_law_variances

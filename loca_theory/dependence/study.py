@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,11 +135,15 @@ class Study(Design):
         crossings = crossing_rows(
             self, drawn, forms, lambda pairs: self._blocks(pairs, COMPARED, runner)
         )
+        detection: tuple[PowerRow, ...] = ()
+        if self.detect:
+            nulls = {is_centred: self._null(runner, is_centred) for is_centred in (False, True)}
+            detection = tuple(detection_rows(self, drawn, nulls))
         return CorrelationResult(
             manifest(grid=self.describe(), seed=self.seed),
             rows=tuple(loss_rows(self, drawn, forms)),
             crossings=tuple(crossings),
-            detection=tuple(self._detection(drawn, runner)) if self.detect else (),
+            detection=detection,
         )
 
     def _blocks(
@@ -168,12 +172,6 @@ class Study(Design):
         for cell, result in zip(cells, runner.run(cells, evaluate), strict=True):
             results_of[cell.structure, cell.value].append(result)
         return {configuration: Blocks(results) for configuration, results in results_of.items()}
-
-    def _detection(
-        self, drawn: Mapping[Configuration, Blocks], runner: Runner
-    ) -> Iterator[PowerRow]:
-        nulls = {centred: self._null(runner, centred) for centred in (False, True)}
-        return detection_rows(self, drawn, nulls)
 
     def _null(self, runner: Runner, is_centred: bool) -> dict[str, NDArray[np.float64]]:
         blocks = draw_blocks(0, self.null_draws, NULL_BLOCK)

@@ -66,11 +66,10 @@ class ErrorCell(Cell):
         method = self.method
         has = {Sampler.REDUCED: method.defines("sample"), Sampler.DENSE: method.can_approximate}
         if not has[self.sampler]:
-            ways_out = [f'sampler="{sampler}"' for sampler in Sampler if has[sampler]] or [
-                "the exact engine"
-            ]
+            ways_out = (f'sampler="{sampler}"' for sampler in Sampler if has[sampler])
+            way_out = next(ways_out, "the exact engine")
             raise InvalidArgumentError(
-                f"{method.name} has no {self.sampler} sampler; use {ways_out[0]}"
+                f"{method.name} has no {self.sampler} sampler; use {way_out}"
             )
 
     @property

@@ -23,7 +23,9 @@ from loca_theory.sweeps.files import writable_folder, write_atomically
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-BLUE, RED, GREEN, PINK, SKY, ORANGE, GREY, BLACK = STYLE["axes.prop_cycle"].by_key()["color"]
+_NAMES = ("blue", "red", "green", "pink", "sky", "orange", "grey", "black")
+NAMED_COLORS = dict(zip(_NAMES, STYLE["axes.prop_cycle"].by_key()["color"], strict=True))
+BLUE, RED, GREEN, PINK, SKY, ORANGE, GREY, BLACK = NAMED_COLORS.values()
 # Colours of groups that are not methods.
 COLORS = (BLUE, RED, GREEN, PINK, SKY, ORANGE, BLACK)
 _MARKERS = "os^DvPX"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 from loca_theory.expressivity import METHODS
-from loca_theory.plotting.canvas import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY
+from loca_theory.plotting.canvas import NAMED_COLORS
 from loca_theory.plotting.options import options
 
 
@@ -21,53 +23,10 @@ class Look:
 
 
 TITLES = {name: method.title for name, method in METHODS.items()}
-# Dashes help in grey print.
+_LINES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 LOOKS = {
-    "LoRA": Look(RED),
-    "printed line": Look(GREY, (0, (1, 1))),
-    "random Fourier": Look(GREY, (0, (4, 1))),
-    "random DCT": Look(GREY, (0, (4, 1, 1, 1))),
-    "FourierFT": Look(BLACK, (0, (1, 2))),
-    "upper bound": Look(SKY, (0, (3, 1))),
-    "Fourier pairs": Look(BLUE, (0, (5, 1))),
-    "lower bound": Look(SKY, (0, (1, 1))),
-    "Fourier": Look(GREEN, (0, (4, 2))),
-    "LoCA": Look(GREEN),
-    "entries": Look(PINK, (0, (2, 2))),
-    "rate-distortion": Look("#b8860b", (0, (6, 2))),
-    "DoRA": Look(ORANGE, (0, (3, 1, 1, 1))),
-    "VeRA": Look(ORANGE, (0, (1, 1))),
-    # Linear families are grey and black, oracles green, and what has factors is orange or red.
-    "WaveFT": Look(GREY),
-    "WaveFT-PEFT": Look(BLACK, (0, (3, 1))),
-    "SHiRA": Look(GREY, (0, (2, 2))),
-    "Super-Tuning": Look(GREY, (0, (1, 2))),
-    "SSH": Look(GREY, (0, (8, 2))),
-    "sDCTFT": Look(GREY, (0, (6, 1, 1, 1))),
-    "C3A": Look(BLACK),
-    "MiSS": Look(BLACK, (0, (6, 2))),
-    "LoRA-FA": Look(BLACK, (0, (8, 2))),
-    "MiCA": Look(BLACK, (0, (2, 2))),
-    "LoRA-XS": Look(BLACK, (0, (4, 1, 1, 1))),
-    "TinyLoRA": Look(BLACK, (0, (1, 1))),
-    # Rotations of the pretrained weights are blue.
-    "OFT": Look(BLUE),
-    "BOFT": Look(BLUE, (0, (2, 2))),
-    "HRA": Look(BLUE, (0, (8, 2))),
-    "RoAd": Look(BLUE, (0, (1, 1))),
-    "PSOFT": Look(BLUE, (0, (4, 1, 1, 1))),
-    "QWHA": Look(GREEN, (0, (1, 1))),
-    "MaCP": Look(GREEN, (0, (6, 1, 1, 1))),
-    "DCT-columns": Look(GREEN, (0, (8, 2))),
-    "GraLoRA": Look(RED, (0, (4, 1))),
-    "BD-LoRA": Look(RED, (0, (8, 2))),
-    "LoKr": Look(RED, (0, (1, 1))),
-    "LoHa": Look(PINK),
-    "HiRA": Look(PINK, (0, (4, 1))),
-    "GLoRA": Look(PINK, (0, (1, 1))),
-    "Uni-LoRA": Look(RED, (0, (4, 1, 1, 1))),
-    "VB-LoRA": Look(ORANGE, (0, (6, 2))),
-    "RandLoRA": Look(ORANGE),
+    name: Look(NAMED_COLORS.get(color, color), (0, tuple(dashes)) if dashes else "-")
+    for name, (color, *dashes) in _LINES.items()
 }
 # Users' own methods get these in turn: all colours with the first dashes, then with the others.
 _COLORS = ("#332288", "#aa4499", "#117733", "#882255", "#44aa99", "#999933")
@@ -83,8 +42,15 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 def looks_of(names: Iterable[str]) -> dict[str, Look]:
     """The line style of each method; users' own methods get styles of their own."""
-    own_looks = cycle(_OWN_LOOKS)
-    looks = {name: LOOKS.get(name) or next(own_looks) for name in in_order(names)}
+    return chosen_looks(in_order(names), LOOKS, _OWN_LOOKS)
+
+
+def chosen_looks(
+    names: Iterable[str], known: Mapping[str, Look], others: Iterable[Look]
+) -> dict[str, Look]:
+    """The known style of each name, or the others in turn; in the colour that the user chose."""
+    other_looks = cycle(others)
+    looks = {name: known.get(name) or next(other_looks) for name in names}
     return {
         name: replace(look, color=options().color(name, look.color)) for name, look in looks.items()
     }

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from loca_theory.errors import InvalidArgumentError
 
+# Suffixes of the files of a package that can change a number.
+_SOURCES = (".py", ".toml")
 # The libraries whose version can change a number.
 _LIBRARIES = ("numpy", "scipy", "torch")
 
@@ -55,7 +57,8 @@ def _sources(package: str) -> list[tuple[str, Path]]:
     sources = [
         (path.relative_to(folder).as_posix(), path)
         for folder in folders
-        for path in folder.rglob("*.py")
+        for path in folder.rglob("*")
+        if path.suffix in _SOURCES
     ]
     if not folders and spec and spec.origin and spec.has_location:
         sources = [("", Path(spec.origin))]

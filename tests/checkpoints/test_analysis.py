@@ -19,7 +19,6 @@ from loca_theory.checkpoints.measure.settings import ANALYSED, Settings
 from loca_theory.checkpoints.model.names import kind_of, layer_of
 from loca_theory.checkpoints.report.columns import CHANGE, MATRIX, STATISTIC_COLUMNS
 from loca_theory.checkpoints.report.findings import findings
-from loca_theory.checkpoints.report.summary import follows_law
 from loca_theory.checkpoints.report.verdict import verdict
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import (
@@ -460,7 +459,7 @@ def test_an_overview_has_no_value_where_the_page_has_none():
     tuned = {"0.weight": normal(64, 48), "1.weight": normal(64, 48) / torch.arange(1, 49) ** 2}
     analysis = analyze(base, tuned, ranks=[2])
     rows = dict(zip(analysis.matrices, analysis.overview().to_dict("records"), strict=True))
-    assert [follows_law(row) for row in rows] == [True, False]
+    assert [row.follows_law for row in rows] == [True, False]
     columns = {column.value: column for column in (*MATRIX, *CHANGE, *STATISTIC_COLUMNS)}
     for row, shown in rows.items():
         for name in columns.keys() & shown.keys():

@@ -9,7 +9,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
 from safetensors.numpy import load_file
@@ -196,6 +195,11 @@ def test_results_of_another_version_stay_and_are_not_used(cli, cwd, monkeypatch)
 
 # A shell has its background jobs, and all that they start, ignore Ctrl-C.
 HEEDING = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+# Writes a byte to a pipe for every point that is stored.
+COUNTING = (
+    "import os; from loca_theory.sweeps.store import ResultStore; save = ResultStore.save; "
+    "ResultStore.save = lambda *point: (save(*point), os.write({}, b'.')); "
+)
 
 
 @pytest.fixture
@@ -203,14 +207,18 @@ def endless(cwd, command, jobs):
     """A run without end, as the leader of a process group."""
     python, option, script = command
     words = (*LARGE, "--draws", str(ENDLESS), "--jobs", str(jobs), "--out", "results")
+    read, write = os.pipe()
     process = subprocess.Popen(
-        [python, option, HEEDING + script, *words],
+        [python, option, HEEDING + COUNTING.format(write) + script, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
         start_new_session=True,
+        pass_fds=(write,),
     )
-    yield process
+    os.close(write)
+    with os.fdopen(read, "rb") as stored:
+        yield process, stored
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
@@ -219,14 +227,6 @@ def endless(cwd, command, jobs):
 def finished_points(folder):
     points = folder / "points"
     return len(list(points.glob("*.json"))) if points.is_dir() else 0
-
-
-def wait_until(condition):
-    """Look again and again; the limit is for a command that hangs."""
-    deadline = time.monotonic() + 600
-    while not condition():
-        assert time.monotonic() < deadline, "nothing happens"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -243,10 +243,11 @@ def wait_until(condition):
 )
 def test_an_interruption_is_one_line_and_the_rest_can_follow(cwd, endless, signum, to_all, after):
     """A terminal and a scheduler send it to workers as well; none of them may add a word."""
-    wait_until(lambda: finished_points(cwd / "results") >= after or endless.poll() is not None)
-    (os.killpg if to_all else os.kill)(endless.pid, signum)
-    out, err = endless.communicate()
-    assert (endless.returncode, out) == (130, ""), err
+    process, stored = endless
+    stored.read(after)  # returns when so many points are stored, or the process has ended
+    (os.killpg if to_all else os.kill)(process.pid, signum)
+    out, err = process.communicate()
+    assert (process.returncode, out) == (130, ""), err
     said = re.fullmatch(
         r"loca-theory: interrupted: (\d+) of (\d+) points are stored; "
         r"run again to compute the rest\n",

@@ -12,7 +12,7 @@ from experiments.finetuning.settings import settings
 from experiments.finetuning.tasks.transformer import (
     SmallTransformer,
     group_losses,
-    share_parameters,
+    use_parameters,
 )
 
 OF_PEFT = ("lora", "dora", "vera", "fourierft", "waveft", "shira", "c3a")
@@ -82,7 +82,7 @@ def adapted(form, method):
             width=16, layers=2, heads=2, length=LENGTH, classes=CLASSES, **FORMS[form]
         )
         if not tuner.changes_body:
-            share_parameters(model, first, lambda name: name.startswith("head"))
+            use_parameters(model, first, lambda name: name.startswith("head"))
         first = first or dict(model.named_parameters())
         options = {"targets": ["query", "value"], "head": "head", "seed": seed}
         if tuner.kind == "loca":

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from loca_theory.checkpoints import analyze
-from loca_theory.checkpoints.report.summary import follows_law
 from loca_theory.plotting import report
 
 from . import browser as browsers
@@ -152,7 +151,7 @@ def test_filters_reach_the_table_and_the_pictures(page, analysis):
     page.run(browsers.IDLE)
     fill(page, "field", "spikes")
     fill(page, "limit", "1")
-    shown = [row for row in analysis.matrices if follows_law(row)]  # spikes stand out of a law
+    shown = [row for row in analysis.matrices if row.follows_law]  # spikes stand out of a law
     assert names(page) == [row.name for row in shown if row.spikes >= 1]
     assert 0 < len(names(page)) < 19
     fill(page, "relation", "-1")

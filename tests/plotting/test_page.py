@@ -15,7 +15,6 @@ from matplotlib.colors import to_rgb
 
 from loca_theory import ResourceError
 from loca_theory.checkpoints import analyze
-from loca_theory.checkpoints.report.summary import follows_law
 from loca_theory.expressivity import Accounting, simulate
 from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.expressivity.theorem1.ordering import Ordering
@@ -108,7 +107,7 @@ def test_the_table_of_matrices_is_complete_without_scripts(analysis, page):
         cells = dict(zip(heading, row, strict=True))
         assert cells["σ"] == f"{matrix.sigma:.3g}"
         outside = (f"{matrix.outlier_mass:.0%}", str(matrix.spikes))
-        shown = outside if follows_law(matrix) else ("none", "none")
+        shown = outside if matrix.follows_law else ("none", "none")
         assert (cells["outside bulk"], cells["spikes"]) == shown
         of_matrix = [error for error in analysis.errors if error.name == matrix.name]
         for error in of_matrix:

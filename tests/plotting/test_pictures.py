@@ -213,8 +213,10 @@ def test_one_panel_fits_into_the_users_axes(results, kind, picture):
 
 
 REFUSED = [
-    (lambda of: plot(of("simulation"), colors={"LoRA": "rde"}),
-     "colors has 'rde' for LoRA, which matplotlib does not know; write a name such as"),
+    (
+        lambda of: plot(of("simulation"), colors={"LoRA": "rde"}),
+        "colors has 'rde' for LoRA, which matplotlib does not know; write a name such as",
+    ),
     (lambda of: plot(of("simulation"), colors=["red"]), 'colors must be a mapping such as {"LoRA"'),
     (lambda of: plot(of("simulation"), labels="red"), "labels must be a mapping such as"),
     (lambda of: plot(of("simulation"), labels={"LoRA": 3}), "for LoRA must be a text, not 3"),
@@ -226,22 +228,28 @@ REFUSED = [
     (lambda of: plot(of("simulation"), ranks="2"), "ranks must be positive whole numbers, not '2'"),
     (lambda of: plot(of("toy"), colors={"swap": "red"}), "recovery colours no method; leave"),
     (lambda of: plot(of("toy"), ranks=2), "the picture recovery draws no ranks; leave ranks out"),
-    (lambda of: plot(of("two ranks"), ranks=[2, 1]),
-     "the picture errors draws a single rank, here r = 1; write ranks=2 or ranks=1"),
+    (
+        lambda of: plot(of("two ranks"), ranks=[2, 1]),
+        "the picture errors draws a single rank, here r = 1; write ranks=2 or ranks=1",
+    ),
     (lambda of: plot(of("simulation"), labels={"DoRA": "D"}), "unknown name in labels 'DoRA'"),
     (lambda of: plot(of("simulation"), log="z"), 'log must be "x", "y" or "xy", not \'z\''),
     (lambda of: plot(of("toy"), "spectrum", log="x"), "which shows images"),
     (lambda of: plot(of("simulation"), ax=Figure().subplots(2)), "ax must be axes of matplotlib"),
-    (lambda of: plot(of("simulation"), methods="loka"),
-     "unknown method 'loka'; did you mean LoRA? Otherwise choose from LoRA,"),
+    (
+        lambda of: plot(of("simulation"), methods="loka"),
+        "unknown method 'loka'; did you mean LoRA? Otherwise choose from LoRA,",
+    ),
     (lambda of: plot(of("simulation"), ranks=3), "unknown rank '3'; choose from 1, 2"),
     (lambda of: plot(of("simulation"), "errrs"), "unknown picture 'errrs'; did you mean errors?"),
     (lambda of: plot(of("toy"), "spectrum", ax=Figure().subplots()), "several panels; leave ax"),
-    (lambda of: plot(extract(*demo_pair(), "lora", rank=1, include="0.down")),
-     "Extraction cannot be drawn; result must be one of SimulationResult, "),
+    (
+        lambda of: plot(extract(*demo_pair(), "lora", rank=1, include="0.down")),
+        "Extraction cannot be drawn; result must be one of SimulationResult, ",
+    ),
     (lambda _: plot({}), "dict cannot be drawn"),
     (lambda of: plot(without_rows(of("one matrix"))), "nothing to draw: Analysis"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -414,20 +422,35 @@ def test_no_two_lines_of_a_picture_look_the_same(results):
             for axis in plot(results(kind), name).axes:
                 lines = [line for line in axis.lines if is_named(line)]
                 looks = {
-                    (line.get_color(), str(line._unscaled_dash_pattern), line.get_marker(),
-                     line.get_linewidth(), line.get_markerfacecolor())
+                    (
+                        line.get_color(),
+                        str(line._unscaled_dash_pattern),
+                        line.get_marker(),
+                        line.get_linewidth(),
+                        line.get_markerfacecolor(),
+                    )
                     for line in lines
-                }  # fmt: skip
+                }
                 assert len(looks) == len(lines), (kind, name)
     assert len({mark(k) for k in range(49)}) == 49
 
 
 def test_lines_that_only_meet_at_the_end_have_labels_of_their_own():
     table = pd.DataFrame(
-        {"K": 8, "p": 8, "q": 8, "r": r, "method": method, "engine": "exact", "error": error,
-         "standard_error": 0.0, "spent": 1.0, "draws": 0}
+        {
+            "K": 8,
+            "p": 8,
+            "q": 8,
+            "r": r,
+            "method": method,
+            "engine": "exact",
+            "error": error,
+            "standard_error": 0.0,
+            "spent": 1.0,
+            "draws": 0,
+        }
         for method, errors in (("LoRA", (0.9, 0.5)), ("LoCA", (0.6, 0.5)), ("entries", (0.6, 0.5)))
         for r, error in zip((1, 2), errors, strict=True)
-    )  # fmt: skip
+    )
     (axis,) = draw_errors(table).axes
     assert {text.get_text() for text in axis.texts} == {"LoRA", "LoCA, entries"}

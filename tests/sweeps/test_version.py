@@ -32,6 +32,7 @@ def versions():
     [
         pytest.param("plain.py", [True, False, True], id="a module"),
         pytest.param("laws/__init__.py", [True, True, False], id="a package inside"),
+        pytest.param("laws/table.toml", [True, True, False], id="data of a package inside"),
         pytest.param("notes.txt", [False] * 3, id="no source"),
     ],
 )

@@ -221,7 +221,7 @@ def _trained_copy(layer: Any) -> Any:
     return layer if trained is None else trained[layer.active_adapters[0]]
 
 
-def share_parameters(
+def use_parameters(
     model: nn.Module, parameters: Mapping[str, nn.Parameter], is_own: Callable[[str], bool]
 ) -> None:
     """Let the model use these parameters, except those for which ``is_own`` is true."""

@@ -162,8 +162,7 @@ def _stepped(
     model: nn.Module, loss: Callable[[nn.Module], torch.Tensor] | None, lr: float, steps: int
 ) -> dict[str, Steps]:
     layers = _layers(model)
-    weights = {name: _weight(layer) for name, layer in layers.items()}
-    before = {name: weight.detach() for name, weight in weights.items()}
+    before = {name: _weight(layer).detach() for name, layer in layers.items()}
     gradients = {name: torch.randn_like(weight) for name, weight in before.items()}
     trained = {
         name.removeprefix(_PREFIX): parameter
@@ -173,14 +172,11 @@ def _stepped(
     start = {name: parameter.detach().clone() for name, parameter in trained.items()}
     slopes: dict[str, torch.Tensor] = {}
     optimizer = torch.optim.Adam(trained.values(), lr=lr, eps=_EPSILON)
-    for step in range(steps):
+    for _ in range(steps):
         optimizer.zero_grad()
         if loss is None:
-            if step:
-                weights = {name: _weight(layer) for name, layer in layers.items()}
-            value = torch.stack(
-                [(gradients[name] * weight).sum() for name, weight in weights.items()]
-            ).sum()
+            products = [(g * _weight(layers[name])).sum() for name, g in gradients.items()]
+            value = torch.stack(products).sum()
         else:
             value = loss(model)
         if not isinstance(value, torch.Tensor) or value.ndim:

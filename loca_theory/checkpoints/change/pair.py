@@ -215,10 +215,6 @@ def check_finite(increment: torch.Tensor) -> None:
         raise DamagedError(Reason("not finite", entries))
 
 
-def _is_equal(first: torch.Tensor, second: torch.Tensor) -> bool:
-    return torch.equal(wider(first), wider(second))
-
-
 def wider(tensor: torch.Tensor) -> torch.Tensor:
     """A floating-point tensor of 8 bits in float32, since torch does not compute in 8."""
     is_narrow = tensor.is_floating_point() and tensor.element_size() == 1

@@ -15,11 +15,11 @@ from loca_theory.checkpoints.extraction.layers import check_any
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 from loca_theory.checkpoints.extraction.saved_modules import SavedModules
 from loca_theory.checkpoints.form.cells import AdapterCell, compute_adapter, energy_profiles
-from loca_theory.checkpoints.form.config import target_modules, usual_size, wrapper_names
+from loca_theory.checkpoints.form.config import usual_size, wrapper_names
 from loca_theory.checkpoints.form.folder import Adapter
 from loca_theory.checkpoints.form.form import Fit, Form
 from loca_theory.checkpoints.form.forms import FORMS, LORA
-from loca_theory.checkpoints.form.layer import Layer, end_others
+from loca_theory.checkpoints.form.layer import Layer, settings_of_layers
 from loca_theory.checkpoints.form.lora import padded
 from loca_theory.checkpoints.sizes.size import AdapterSize
 from loca_theory.checkpoints.sizes.split import Allocation, allocate
@@ -83,7 +83,6 @@ class Extractor:
         # Layers are in the order of the model.
         fused = [cell.layer.weight for cell, _ in fits if cell.layer.experts > 1]
         linear = [cell.layer for cell, _ in fits if cell.layer.experts == 1]
-        modules = [layer.module for layer in linear]
         wrappers, rank = wrapper_names(fused), max(sizes.values())
         tensors: dict[str, torch.Tensor] = {}
         for cell, fit in fits:
@@ -94,14 +93,10 @@ class Extractor:
             module = PREFIX + wrappers.get(cell.layer.weight, cell.layer.module)
             stored = padded(fit.tensors, rank) if self.has_one_rank else fit.tensors
             tensors |= {f"{module}.{name}": tensor for name, tensor in stored.items()}
-        around = pair.model.modules.keys() - modules
         config = form.config(
             dict.fromkeys(sizes, rank) if self.has_one_rank else sizes,
             fits[0][0].usual,
-            base_model_name_or_path=base,
-            fan_in_fan_out=any(layer.is_transposed for layer in linear),
-            target_modules=target_modules(modules, is_ambiguous=end_others(modules, around)),
-            modules_to_save=list(saved.entries) or None,
+            **settings_of_layers(pair, linear, base, saved.entries),
         )
         if fused and self.has_one_rank:
             check_complete(cell.layer for cell, _ in fits if cell.layer.experts > 1)
@@ -152,7 +147,7 @@ class Extractor:
             for layer, sizes in sized
         ]
         results = self.task.run(cells, partial(compute_adapter, device=self.task.device))
-        return [(cell, stored.fit()) for cell, stored in results]
+        return [(cell, stored.fit) for cell, stored in results]
 
     def _split_rows(self, split: Allocation, fits: _Fits) -> list[ExtractedMatrix]:
         """The rows of layers that share a total, also of those that get nothing of it."""

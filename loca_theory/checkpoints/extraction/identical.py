@@ -47,10 +47,8 @@ def count_identical(
     """
     counts: dict[str, dict[str, float]] = {}
     for name in sorted({row.format for row in rows if row.format}):
-        pair, form = (
-            open_pair(base, tuned, MatrixSelection().of_extraction(), model),
-            find_format(name),
-        )
+        pair = open_pair(base, tuned, MatrixSelection().of_extraction(), model)
+        form = find_format(name)
         if pair.base is None:
             raise InvalidArgumentError(
                 "an adapter has no entries to compare; pass the merged model as the fine-tune"

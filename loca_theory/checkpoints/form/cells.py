@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -13,7 +13,6 @@ from loca_theory.checkpoints.change.task import MatrixCell, Pairs, Task
 from loca_theory.checkpoints.form.change import change_of, out_of_range
 from loca_theory.checkpoints.form.form import Fit, Form
 from loca_theory.checkpoints.form.forms import FORMS
-from loca_theory.checkpoints.form.inside import Inside
 from loca_theory.checkpoints.form.layer import Layer
 from loca_theory.checkpoints.form.profile import EnergyProfile
 from loca_theory.checkpoints.form.text import tensors_of, text_of
@@ -50,40 +49,20 @@ class ProfileCell(LayerCell):
 
 @dataclass(frozen=True)
 class StoredFit:
-    """A fit of one layer as plain data; ``tensors`` are text."""
+    """A fit of one layer as plain data.
 
-    form: str
-    size: int
-    tensors: str
-    error: float
-    gap: float
-    energy: float
-    inside: Inside | None
+    Attributes:
+        others: The fit without its tensors.
+        text: The tensors.
+    """
 
-    @classmethod
-    def of(cls, fit: Fit) -> StoredFit:
-        """The plain data of a fit."""
-        return cls(
-            fit.form,
-            fit.size,
-            text_of(fit.tensors),
-            fit.error,
-            fit.gap,
-            fit.energy,
-            fit.inside,
-        )
+    others: Fit
+    text: str
 
+    @property
     def fit(self) -> Fit:
         """The fit that it was made of."""
-        return Fit(
-            self.form,
-            self.size,
-            tensors_of(self.tensors),
-            self.error,
-            self.gap,
-            self.energy,
-            self.inside,
-        )
+        return replace(self.others, tensors=tensors_of(self.text))
 
 
 @dataclass(frozen=True)
@@ -158,4 +137,4 @@ def compute_adapter(cell: AdapterCell, pairs: Pairs, device: str) -> StoredFit:
         learned = [tensor for tensor in best.tensors.values() if tensor.is_floating_point()]
         if not all(tensor.isfinite().all() and tensor.any() for tensor in learned):
             raise out_of_range(cell.dtype, change.increment[1])
-    return StoredFit.of(best)
+    return StoredFit(replace(best, tensors={}), text_of(best.tensors))

@@ -35,7 +35,7 @@ class Fit:
 
     form: str
     size: int
-    tensors: dict[str, torch.Tensor]
+    tensors: dict[str, Any]  # of torch, which pydantic does not know
     error: float
     gap: float
     energy: float

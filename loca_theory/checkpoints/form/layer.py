@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from loca_theory.checkpoints.change.adapter.increments import AdapterIncrements
 from loca_theory.checkpoints.change.comparable import Weight
 from loca_theory.checkpoints.change.pair import CheckpointPair
+from loca_theory.checkpoints.form.config import target_modules
 from loca_theory.checkpoints.model.model import EXPERTS
 from loca_theory.checkpoints.source.checkpoint import Reason
 
@@ -88,6 +90,20 @@ def has_ambiguous_names(pair: CheckpointPair, layers: Iterable[Layer]) -> bool:
     """
     modules = {layer.module for layer in layers}
     return pair.base is None or end_others(modules, pair.model.modules)
+
+
+def settings_of_layers(
+    pair: CheckpointPair, layers: Iterable[Layer], base: str | None, saved: Sequence[str] = ()
+) -> dict[str, Any]:
+    """PEFT's settings of an adapter of some layers, whatever its form."""
+    turned = {layer.module: layer.is_transposed for layer in layers}
+    is_ambiguous = end_others(turned, pair.model.modules.keys() - turned.keys())
+    return {
+        "base_model_name_or_path": base,
+        "fan_in_fan_out": any(turned.values()),
+        "target_modules": target_modules(turned, is_ambiguous=is_ambiguous),
+        "modules_to_save": list(saved) or None,
+    }
 
 
 def end_others(modules: Collection[str], around: Collection[str]) -> bool:

@@ -21,7 +21,7 @@ from loca_theory.checkpoints.measure.errors import (
     matrix_errors,
 )
 from loca_theory.checkpoints.measure.figure_data import MatrixAnalysis, eigenvalue_histogram
-from loca_theory.checkpoints.measure.rows import Matrix
+from loca_theory.checkpoints.measure.rows import FAR_FROM_LAW, Matrix
 from loca_theory.checkpoints.measure.settings import Settings
 from loca_theory.checkpoints.model.names import kind_of, layer_of
 from loca_theory.expressivity.methods.pretrained.weights import UsesWeights
@@ -33,12 +33,6 @@ from loca_theory.increments.ranks import effective_rank, energy_ranks, stable_ra
 from loca_theory.increments.spectrum import spectral_statistics, tail_exponent
 from loca_theory.transforms.devices import device_memory
 from loca_theory.transforms.inputs import TensorLike, balanced, fits_squared, usable
-
-FAR_FROM_LAW = 0.1
-"""Kolmogorov distance beyond which a spectrum has no Marchenko–Pastur bulk.
-
-The spectrum of independent entries is within this distance if p and q are at least about 30.
-"""
 
 UNRELATED = 0.5
 """Cosine between W₀ and W′ below which one is not a fine-tune of the other."""

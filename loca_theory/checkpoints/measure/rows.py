@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+FAR_FROM_LAW = 0.1
+"""Kolmogorov distance beyond which a spectrum has no Marchenko–Pastur bulk.
+
+The spectrum of independent entries is within this distance if p and q are at least about 30.
+"""
+
 
 @dataclass(frozen=True)
 class IncrementRow:
@@ -113,6 +119,11 @@ class Matrix(IncrementRow):
     format: str = ""
     changed: float | None = None
     rounding: float | None = None
+
+    @property
+    def follows_law(self) -> bool:
+        """Whether the bulk of the spectrum is close to the Marchenko–Pastur law."""
+        return self.mp_distance is not None and self.mp_distance <= FAR_FROM_LAW
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from loca_theory._words import counted, ends, listed
 from loca_theory.checkpoints.form.forms import LOCA, LORA, TYPES
 from loca_theory.checkpoints.measure.errors import NOTICEABLE
 from loca_theory.checkpoints.measure.rows import Matrix, MatrixError
-from loca_theory.checkpoints.report.summary import MeanError, Summary, Totals, follows_law
+from loca_theory.checkpoints.report.summary import MeanError, Summary, Totals
 
 # Shuffling restores the independent error if at most this fraction of the difference remains.
 _BACK = 0.1
@@ -93,7 +93,7 @@ def _dependence(total: MeanError, controlled: MeanError | None) -> str:
 
 def _spectrum(matrices: Sequence[Matrix]) -> str:
     """In how few dimensions the energy lies, and how many spectra are close to the law."""
-    close = [matrix for matrix in matrices if follows_law(matrix)]
+    close = [matrix for matrix in matrices if matrix.follows_law]
     beside = [matrix for matrix in close if matrix.spikes]
     dimensions, count = ends([matrix.rank_90 for matrix in matrices], "d"), len(matrices)
     text = "In each matrix, 90%" if count > 1 else "90%"

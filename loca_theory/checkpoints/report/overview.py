@@ -54,7 +54,7 @@ def html_of(analysis: Any) -> str:
     """Verdict and overview; for a single matrix, all its statistics in one column."""
     if len(analysis.matrices) == 1:
         errors = {f"{error.method}, r = {error.r}": error.error for error in analysis.errors}
-        guarded = [column for column in STATISTIC_COLUMNS if column.guard is not None]
+        guarded = [column for column in STATISTIC_COLUMNS if column.guard]
         values = {str(column.value): column.read(analysis.matrices[0]) for column in guarded}
         table = analysis.to_frame().assign(**values, **errors).T.to_html(header=False, border=0)
     else:

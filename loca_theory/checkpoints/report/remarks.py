@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from statistics import median
 from typing import Any
@@ -14,8 +14,8 @@ from loca_theory.checkpoints.report.summary import Totals
 from loca_theory.expressivity import Accounting
 from loca_theory.expressivity.bits import NUMBER_BITS
 
-IDENTICAL = "The base and the fine-tune are identical: they store the same tensors."
-"""The remark on a fine-tune that is the base."""
+# The remark on a fine-tune that is the base.
+_IDENTICAL = "The base and the fine-tune are identical: they store the same tensors."
 
 _LORA = "Budget: r(p + q) numbers for a p×q matrix, as LoRA has"
 _CHARGED = "A location chosen by looking at ΔW costs one number"
@@ -41,7 +41,23 @@ _NOTICEABLE_ROUNDING = 0.05
 _NOTICEABLE_GAP = 0.01
 
 
-def unrelated(total: Totals) -> str:
+def remarks_by_label(
+    grid: Mapping[str, Any], groups: Iterable[Totals], matrices: Iterable[Matrix]
+) -> Iterator[tuple[str, str]]:
+    """Remarks on whether each fine-tune is the base, unrelated, rounded, or compared in part.
+
+    A remark that does not apply is "".
+    """
+    by_label: dict[str, list[Matrix]] = {label: [] for label in grid["labels"]}
+    for row in matrices:
+        by_label[row.tuned].append(row)
+    yield from ((label, _IDENTICAL) for label in grid["identical"])
+    yield from ((group.name, _unrelated(group)) for group in groups)
+    yield from ((label, _rounding(rows)) for label, rows in by_label.items())
+    yield from ((label, _uncovered(grid["coverage"][label])) for label in by_label)
+
+
+def _unrelated(total: Totals) -> str:
     """The remark that W₀ and W′ are unrelated; "" if they are not, or W₀ is not known."""
     cosine = total.median_weights_cosine
     if cosine is None or cosine >= UNRELATED:
@@ -54,7 +70,7 @@ def unrelated(total: Totals) -> str:
     )
 
 
-def rounding_remark(matrices: Sequence[Matrix]) -> str:
+def _rounding(matrices: Sequence[Matrix]) -> str:
     """The remark that rounding is a large part of the stored changes; "" if it is not."""
     known = [row for row in matrices if row.rounding is not None and row.changed is not None]
     errors = [row.rounding for row in known if row.rounding is not None]
@@ -71,7 +87,7 @@ def rounding_remark(matrices: Sequence[Matrix]) -> str:
     )
 
 
-def uncovered(coverage: Mapping[str, Any] | None) -> str:
+def _uncovered(coverage: Mapping[str, Any] | None) -> str:
     """The remark that little of the smaller checkpoint is compared; "" if enough is."""
     if coverage is None or coverage["fraction"] >= _ENOUGH:
         return ""
@@ -103,8 +119,17 @@ def budget(grid: Mapping[str, Any]) -> str:
     return _BUDGETS[Accounting(grid["accounting"])] + in_bytes
 
 
-def allocations(sizes: Sequence[AllocatedMatrix], total: str | None) -> list[str]:
-    """One sentence per method: how much more do sizes by matrix retain at the same total?"""
+def allocations(
+    sizes: Sequence[AllocatedMatrix], labels: Iterable[str], total: str | None
+) -> Iterator[tuple[str, str]]:
+    """How much more do sizes by matrix retain at the same total, by fine-tune and method?"""
+    for label in labels:
+        of_label = [row for row in sizes if row.tuned == label]
+        yield from ((label, sentence) for sentence in _allocations(of_label, total))
+
+
+def _allocations(sizes: Sequence[AllocatedMatrix], total: str | None) -> list[str]:
+    """One sentence per method."""
     sentences = []
     if total is not None and not any(row.method == LORA.method for row in sizes):
         sentences.append(f"{total} do not pay for one rank of LoRA in any layer.")

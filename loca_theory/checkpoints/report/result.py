@@ -23,13 +23,10 @@ from loca_theory.checkpoints.report.findings import findings
 from loca_theory.checkpoints.report.overview import by_tuned, html_of, overview_of
 from loca_theory.checkpoints.report.proposal import proposed_config
 from loca_theory.checkpoints.report.remarks import (
-    IDENTICAL,
     allocations,
     budget,
     not_compared,
-    rounding_remark,
-    uncovered,
-    unrelated,
+    remarks_by_label,
 )
 from loca_theory.checkpoints.report.summary import Summary, summarise
 from loca_theory.checkpoints.report.verdict import verdict
@@ -134,22 +131,13 @@ class Analysis(Result):
 
         One sentence each, of which the first matters most.
         """
-        grid = self.manifest["grid"]
-        remarks = [
-            *((label, IDENTICAL) for label in grid["identical"]),
-            *((group.name, unrelated(group)) for group in self.summary.by_tuned),
-            *((label, rounding_remark(self._of(label))) for label in self.tuned),
-            *((label, uncovered(grid["coverage"][label])) for label in self.tuned),
-        ]
+        remarks = remarks_by_label(self.manifest["grid"], self.summary.by_tuned, self.matrices)
         return (*self._named(remarks), *not_compared(self.matrices))
 
     def _named(self, remarks: Iterable[tuple[str, str]]) -> list[str]:
         """Remarks with the labels of their fine-tunes, if there are several."""
         is_named = len(self.tuned) > 1
         return [f"{label}: {text}" if is_named else text for label, text in remarks if text]
-
-    def _of(self, label: str) -> list[Matrix]:
-        return [row for row in self.matrices if row.tuned == label]
 
     @property
     def _sentences(self) -> tuple[str, ...]:
@@ -180,15 +168,8 @@ class Analysis(Result):
         After them, one sentence on each split of a total.
         """
         epsilon = self.manifest["grid"]["epsilon"]
-        of_splits = (
-            (label, text)
-            for label in self.tuned
-            for text in allocations(
-                [row for row in self.allocation if row.tuned == label], self.total
-            )
-        )
         general = findings(self.summary, self.matrices, self.errors, epsilon)
-        return (*general, *self._named(of_splits))
+        return (*general, *self._named(allocations(self.allocation, self.tuned, self.total)))
 
     def config(self, method: str | None = None, rank: int | None = None) -> PeftConfig:
         """The configuration, for PEFT, of the adapter that this fine-tune would fit.

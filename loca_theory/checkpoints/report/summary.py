@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.checkpoints.measure.matrix import FAR_FROM_LAW
 from loca_theory.checkpoints.measure.rows import Matrix, MatrixError
 
 _LEVEL = 0.05
@@ -140,17 +139,12 @@ def _totals(name: str, matrices: Sequence[Matrix], errors: _Errors, ranks: Seque
         matrices=len(matrices),
         energy=float(sum(energies)) if len(energies) == len(matrices) else None,
         not_normal=sum(matrix.tv_p_value <= _LEVEL for matrix in matrices),
-        follow_mp=sum(map(follows_law, matrices)),
+        follow_mp=sum(matrix.follows_law for matrix in matrices),
         median_relative_norm=_median(matrix.relative_norm for matrix in matrices),
         median_weights_cosine=_median(matrix.weights_cosine for matrix in matrices),
         median_rank_90=_median(matrix.rank_90 for matrix in matrices),
         errors=tuple(_mean_errors(matrices, errors, ranks)),
     )
-
-
-def follows_law(matrix: Matrix) -> bool:
-    """Whether the bulk of a spectrum is close to the Marchenko–Pastur law."""
-    return matrix.mp_distance is not None and matrix.mp_distance <= FAR_FROM_LAW
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -194,14 +188,10 @@ def _mean(fractions: NDArray[np.float64], values: Iterable[float | None]) -> flo
     return float(fractions @ known_values) if len(known_values) == len(fractions) else None
 
 
-def root_mean_square(matrix: Matrix) -> float:
-    """Root mean square of the entries of an increment."""
-    return math.hypot(matrix.sigma, matrix.mean)
-
-
 def energy_weights(matrices: Sequence[Matrix]) -> list[float]:
     """Relative energies, because the energies themselves may not fit float64."""
-    sizes = [root_mean_square(matrix) for matrix in matrices]
+    # Root mean squares of the entries.
+    sizes = [math.hypot(matrix.sigma, matrix.mean) for matrix in matrices]
     largest = max(sizes, default=1.0)
     return [
         math.prod(matrix.shape) * (size / largest) ** 2

@@ -63,7 +63,7 @@ def _of_rank(summary: Summary) -> tuple[str, float]:
     text = f"{kind.words} {size} {kind.verb} {retained:.0%} of the change of {count}"
     if best != LORA.method:
         text += f", LoRA {1 - of_methods[LORA.method].error:.0%}"
-    return _capitalised(text), retained
+    return text[0].upper() + text[1:], retained
 
 
 def _of_split(allocation: Sequence[AllocatedMatrix], total: str) -> tuple[str, float]:
@@ -98,7 +98,3 @@ def _of_several(summary: Summary) -> tuple[str, float]:
 
 def _best(of_methods: Mapping[str, MeanError]) -> str:
     return min(of_methods.keys() & TYPES.keys(), key=lambda method: of_methods[method].error)
-
-
-def _capitalised(text: str) -> str:
-    return text[0].upper() + text[1:]

@@ -49,14 +49,10 @@ def agree_on_a_merge(
 
 def _again(layer: Layer, change: LayerChange, dtype: str, merge: Misses) -> UnmergeCell | None:
     """The search in a layer with another merge as the guess; None if it already has that merge."""
-    guess = guess_of(change.row)
-    if guess is None or guess.recipe is Recipe.ROUNDED_TWICE or _is_by(change, merge):
+    before = guess_of(change.row)
+    if before is None or before.recipe is Recipe.ROUNDED_TWICE:
         return None
-    guess = replace(guess, recipe=merge.recipe, base_was_rounded=merge.base_was_rounded)
+    guess = replace(before, recipe=merge.recipe, base_was_rounded=merge.base_was_rounded)
+    if guess == before:
+        return None
     return UnmergeCell(layer.name, layer, dtype, guess, change.row.form, with_cosines=False)
-
-
-def _is_by(change: LayerChange, merge: Misses) -> bool:
-    """Whether a change was found to be of a merge."""
-    row = change.row
-    return (row.recipe, row.base_was_rounded) == (merge.recipe, merge.base_was_rounded)

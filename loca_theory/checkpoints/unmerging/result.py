@@ -13,10 +13,10 @@ from textwrap import fill
 from typing import Any, ClassVar
 
 from loca_theory import _arguments
-from loca_theory._words import counted
+from loca_theory._words import counted, first_of, listed
 from loca_theory.checkpoints.change.comparable import reasons
 from loca_theory.checkpoints.form.folder import Adapter, check_folder, remove_adapter, write_adapter
-from loca_theory.checkpoints.form.forms import FORMS
+from loca_theory.checkpoints.form.forms import CHOICES, FORMS
 from loca_theory.checkpoints.form.loading import loading_code
 from loca_theory.checkpoints.model.names import layer_of
 from loca_theory.checkpoints.source.checkpoint import Skipped
@@ -39,24 +39,7 @@ _MAKERS = {
     ("LoCA", True): "two merged LoCAs",
 }
 _FULL = "float32"
-_CARD = """---
-library_name: peft
-base_model: {base}
----
-
-# {title} recovered from a merged checkpoint
-
-{verdict}
-
-Its numbers are those of a change that rounds to the stored weights, found by `loca-theory unmerge`.
-{remark}
-
-{loading}
-"""
-_REMARKS = {
-    "lora": "A product BA does not tell B and A apart, so they are balanced, and α is the rank.",
-    "loca": "Coefficients that are too small to change a stored weight are not among them.",
-}
+_CARD = Path(__file__).with_name("card.md.j2")
 
 
 @dataclass(frozen=True, repr=False)
@@ -141,9 +124,7 @@ class Unmerged(Result):
             largest = f" to {sizes[-1]:,}" if len(sizes) > 1 else ""
             size = f"{sizes[0]:,}{largest} components"
         modules = list(dict.fromkeys(_kind(row.name) for row in rows))
-        *before, last = modules
-        named = f"{', '.join(before)} and {last}" if before else last
-        named = named if len(modules) <= _NAMED else f"{len(rows)} modules"
+        named = listed(modules) if len(modules) <= _NAMED else f"{len(rows)} modules"
         blocks = {layer_of(row.name) for row in rows}
         count = "" if None in blocks else f" of {counted(len(blocks), 'layer')}"
         usual, _ = Counter(row.recipe for row in rows).most_common(1)[0]
@@ -170,23 +151,25 @@ class Unmerged(Result):
             InvalidArgumentError: the path is not a text or a path.
             ResourceError: the folder cannot be written to, or that of an adapter holds other files.
         """
+        from jinja2 import Template
+
         folder, paths = _arguments.path("folder", folder), list[Path]()
         writable_folder(check_folder(folder, EITHER))
-        for key in _REMARKS:
-            remove_adapter(folder / key)
-            if key in self.adapters:
-                card = _CARD.format(
-                    base=json.dumps(self.adapters[key].config["base_model_name_or_path"]),
-                    title=FORMS[key].title,
+        for form in CHOICES[EITHER]:
+            remove_adapter(folder / form.key)
+            if form.key in self.adapters:
+                template = Template(_CARD.read_text(encoding="utf-8"), keep_trailing_newline=True)
+                card = template.render(
+                    base=json.dumps(self.adapters[form.key].config["base_model_name_or_path"]),
+                    form=form,
                     verdict=self.verdict,
-                    remark=_REMARKS[key],
                     loading=loading_code(self.adapters, self.manifest["grid"]["model"]),
                 )
-                path = writable_folder(folder / key)
-                paths += write_adapter(path, self.adapters[key], card)
+                path = writable_folder(folder / form.key)
+                paths += write_adapter(path, self.adapters[form.key], card)
             else:
                 with suppress(OSError):  # it holds something else, or is not there
-                    (folder / key).rmdir()
+                    (folder / form.key).rmdir()
         return paths + super().save(folder)
 
     def _text(self) -> str:
@@ -221,8 +204,7 @@ def _recipes(rows: Sequence[UnmergedLayer]) -> str:
     parts = [str(usual)]
     for recipe, _ in others:
         names = [row.name.removesuffix(".weight") for row in rows if row.recipe == recipe]
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        parts.append(f"{recipe} in {', '.join(names[:_NAMED])}{more}")
+        parts.append(f"{recipe} in {first_of(names, _NAMED)}")
     return ", but ".join(parts)
 
 

@@ -12,15 +12,14 @@ from rich.text import Text
 from loca_theory._words import counted, listed
 from loca_theory.checkpoints import Analysis
 from loca_theory.checkpoints.form.forms import SPLIT
-from loca_theory.checkpoints.measure.matrix import FAR_FROM_LAW
-from loca_theory.checkpoints.measure.rows import MatrixError
+from loca_theory.checkpoints.measure.rows import FAR_FROM_LAW, MatrixError
 from loca_theory.checkpoints.measure.settings import ANALYSED
+from loca_theory.checkpoints.report.column import with_values
 from loca_theory.checkpoints.report.columns import (
     CHANGE,
     MATRIX,
     SHUFFLED,
     STATISTIC_COLUMNS,
-    with_values,
 )
 from loca_theory.checkpoints.report.summary import MeanError, Totals
 from loca_theory.cli.columns import print_pointer

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loca_theory._words import counted
+from loca_theory._words import counted, first_of
 from loca_theory.checkpoints.source.paths import check_paths
-from loca_theory.cli.columns import Printed, print_pointer
+from loca_theory.cli.columns import meanings_of, print_pointer, printed
 from loca_theory.cli.commands.left_out import note_damaged, print_skipped, short_name
 from loca_theory.cli.options import DEFAULT_OUT, Common, command_of, demo_option
 from loca_theory.cli.output import Rows, console, emit
@@ -22,21 +22,27 @@ if TYPE_CHECKING:
 
 # Modules that are named of those that are not in the adapter.
 _NAMED = 3
-# Columns of the printed table, by their headings; the latter if an adapter was moved.
-_COLUMNS = {
-    "r": Printed("r"),
-    "components": Printed("components"),
-    "numbers": Printed("numbers", ","),
-    "retained": Printed("error", ".1%", is_complement=True),
-    "retained in PEFT": Printed("loaded_error", ".1%", is_complement=True),
-    "left after rounding": Printed("surviving_energy", ".0%"),
-    "same bits": Printed("identical", ".2%"),
-}
-_STEPS = {
-    "steps": Printed("steps"),
-    "distance": Printed("distance", ".1e"),
-    "before": Printed("nearest_distance", ".1e"),
-}
+# Columns of the printed table; the latter if an adapter was moved.
+_COLUMNS = (
+    printed("r", "r"),
+    printed("components", "components"),
+    printed("numbers", "numbers", ","),
+    printed("retained", "error", ".1%", is_complement=True),
+    printed("retained in PEFT", "loaded_error", ".1%", is_complement=True),
+    printed("left after rounding", "surviving_energy", ".0%"),
+    printed("same bits", "identical", ".2%"),
+)
+_STEPS = (
+    printed("steps", "steps"),
+    printed("distance", "distance", ".1e"),
+    printed("before", "nearest_distance", ".1e"),
+)
+_OUTPUTS = (
+    printed("outputs of", "model"),
+    printed("error", "error", ".3f"),
+    printed("same", "agreement", ".1%"),
+    printed("KL", "kl", ".3g"),
+)
 _SIZES, _DEMO_RANK = ("rank", "components", "allocate", "energy"), 8
 _COUNT = {"type": WholeNumber(min=1), "metavar": "N"}
 
@@ -45,8 +51,7 @@ def printed_columns() -> dict[str, str]:
     """Meanings of the columns of the printed table."""
     from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 
-    columns = (_COLUMNS | _STEPS).items()
-    return {heading: column.meaning(ExtractedMatrix) for heading, column in columns}
+    return meanings_of((*_COLUMNS, *_STEPS), ExtractedMatrix)
 
 
 @command_of(
@@ -129,8 +134,8 @@ def command(
         document = {"rows": rows, "extractions": documents}
 
     def show() -> None:
-        for printed in results:
-            _print(*printed)
+        for extraction in results:
+            _print(*extraction)
 
     emit(document, show, common)
     return note_damaged([skipped for *_, result in results for skipped in result.skipped])
@@ -143,12 +148,12 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
     out = console()
     if tuned:
         out.print(f"\n{printable(tuned)}", style="bold")
-    columns = _COLUMNS | (_STEPS if result.moved else {})
+    columns = (*_COLUMNS, *_STEPS) if result.moved else _COLUMNS
     cells = [
         {
             "matrix": printable(short_name(row.name)),
             "shape": "×".join(map(str, row.shape)),
-            **{heading: column.text(row) for heading, column in columns.items()},
+            **{column.title: column.text(row) for column in columns},
         }
         for row in result.matrices
     ]
@@ -184,15 +189,7 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
         split = f"allocated sizes retain {allotted}; no split retains more than {bound}"
         out.print(f"{same}{split}{', all before these steps' if result.moved else ''}.")
     if result.outputs:
-        cells = [
-            {
-                "outputs of": output.model,
-                "error": f"{output.error:.3f}",
-                "same": _text(output.agreement, ".1%"),
-                "KL": _text(output.kl, ".3g"),
-            }
-            for output in result.outputs
-        ]
+        cells = [{column.title: column.text(row) for column in _OUTPUTS} for row in result.outputs]
         Rows(cells).print(out, then_empty=False)
         out.print(
             f"Outputs on {result.outputs[0].positions:,} positions, compared with those of the "
@@ -202,12 +199,11 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
     if outside := result.changed_outside:
         # A parameter of the model itself, and not of a module inside it, has no dot.
         owners = list(dict.fromkeys(name.rpartition(".")[0] or name for name in outside))
-        named = ", ".join(map(printable, owners[:_NAMED]))
-        further = f" and {len(owners) - _NAMED:,} more" if len(owners) > _NAMED else ""
+        named = first_of(list(map(printable, owners)), _NAMED)
         modules = [name.rpartition(".")[0] for name in outside if "." in name]
         how = f"; --save-module {printable(modules[0])} stores one whole" if modules else ""
         out.print(
-            f"Not in the adapter, though the fine-tune changed them: {named}{further}. Without "
+            f"Not in the adapter, though the fine-tune changed them: {named}. Without "
             f"them a loaded model answers otherwise{how}."
         )
     if result.note:
@@ -228,7 +224,3 @@ def _merges(result: Extraction) -> str:
     }
     means = ", ".join(f"{result.same_bits(name):.2%} {title}" for name, title in titles.items())
     return f"Merged by PEFT, entries are those of the fine-tune to the bit: {means}."
-
-
-def _text(value: float | None, form: str = "") -> str:
-    return "" if value is None else format(value, form)

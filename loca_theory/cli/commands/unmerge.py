@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from loca_theory._words import first_of
 from loca_theory.checkpoints.source.paths import check_paths
-from loca_theory.cli.columns import Printed, print_pointer
+from loca_theory.cli.columns import meanings_of, print_pointer, printed
 from loca_theory.cli.commands.left_out import note_damaged, print_skipped, short_name
 from loca_theory.cli.options import DEFAULT_OUT, Common, command_of, demo_option
 from loca_theory.cli.output import Rows, console, emit
@@ -21,23 +22,24 @@ if TYPE_CHECKING:
 
 # Modules that are named of those that are not in the adapter.
 _NAMED = 3
-# Columns of the printed table, by their headings, before and after the adapter.
-_CHANGE = {"stored in": Printed("format"), "changed": Printed("changed", ".1%")}
-_FOUND = {
-    "merged": Printed("recipe"),
-    "inside": Printed("inside", ".2%"),
-    "held out": Printed("held_out", ".0%"),
-    "same bits": Printed("identical", ".2%"),
-    "by SVD": Printed("identical_svd", ".2%"),
-}
+# Columns of the printed table.
+_COLUMNS = (
+    printed("stored in", "format"),
+    printed("changed", "changed", ".1%"),
+    printed("adapter", "outcome"),
+    printed("merged", "recipe"),
+    printed("inside", "inside", ".2%"),
+    printed("held out", "held_out", ".0%"),
+    printed("same bits", "identical", ".2%"),
+    printed("by SVD", "identical_svd", ".2%"),
+)
 
 
 def printed_columns() -> dict[str, str]:
     """Meanings of the columns of the printed table."""
     from loca_theory.checkpoints.unmerging.rows import UnmergedLayer
 
-    columns = {**_CHANGE, "adapter": Printed("outcome"), **_FOUND}.items()
-    return {heading: column.meaning(UnmergedLayer) for heading, column in columns}
+    return meanings_of(_COLUMNS, UnmergedLayer)
 
 
 @command_of(
@@ -94,9 +96,8 @@ def _print(result: Unmerged, folder: Path) -> None:
         {
             "matrix": printable(short_name(row.name)),
             "shape": "×".join(map(str, row.shape)),
-            **{heading: column.text(row) for heading, column in _CHANGE.items()},
-            "adapter": _adapter(row),
-            **{heading: column.text(row) for heading, column in _FOUND.items()},
+            **{column.title: column.text(row) for column in _COLUMNS},
+            "adapter": _adapter(row),  # in its place among the columns
         }
         for row in result.layers
     ]
@@ -105,9 +106,8 @@ def _print(result: Unmerged, folder: Path) -> None:
         print_pointer(out, "unmerge")
     out.print(f"\n{result.verdict}")
     if outside := result.changed_outside:
-        named = ", ".join(map(printable, outside[:_NAMED]))
-        further = f" and {len(outside) - _NAMED:,} more" if len(outside) > _NAMED else ""
-        out.print(f"Not in the adapter, though they changed: {named}{further}.")
+        named = first_of(list(map(printable, outside)), _NAMED)
+        out.print(f"Not in the adapter, though they changed: {named}.")
     for key in result.adapters:
         out.print(f"An adapter is in {folder / key}.", soft_wrap=True)
     print_skipped(out, result.skipped)

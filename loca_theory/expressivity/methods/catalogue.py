@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from loca_theory.expressivity.methods import bounds
 from loca_theory.expressivity.methods.block_low_rank import (
     BlockDiagonalFactor,
@@ -46,6 +49,7 @@ from loca_theory.expressivity.methods.linear_families import (
 )
 from loca_theory.expressivity.methods.low_rank import ColumnNormalised, LowRank
 from loca_theory.expressivity.methods.method import Method
+from loca_theory.expressivity.methods.names import TEXTS
 from loca_theory.expressivity.methods.pretrained.frames import (
     FrozenFrames,
     MinorVectors,
@@ -61,125 +65,59 @@ from loca_theory.expressivity.methods.pretrained.rotations import (
 )
 from loca_theory.expressivity.methods.pretrained.weights import HadamardOfWeights, SumWithWeights
 
+
+def _named(kind: Callable[..., Method], name: str, **settings: Any) -> Method:
+    """A method of a kind, with the title and the publication that belong to its name."""
+    title, reference = TEXTS[name]
+    return kind(name, title, reference, **settings)
+
+
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        LowRank("LoRA", "LoRA, best rank-r approximation", "arXiv:2106.09685"),
-        Bound(
-            "printed line",
-            "random locations, the paper's line 1 - N0/pq",
-            error=bounds.printed_line,
-        ),
-        RandomLocations("random Fourier", "Fourier, random locations"),
-        Subspace("random DCT", "DCT, random locations", basis=COSINE, scaling=1.0),
-        RandomCosines(
-            "FourierFT",
-            "real coefficients, random locations, full spectrum",
-            "arXiv:2405.03003",
-            scaling=150.0,
-        ),
-        Bound(
-            "upper bound",
-            "upper bound on the error of Fourier pairs",
-            error=bounds.upper_bound,
-            large=bounds.limit_of_bounds,
-        ),
-        LocationSelection("Fourier pairs", "Fourier, best locations"),
-        Bound(
-            "lower bound",
-            "lower bound on the error of Fourier pairs",
-            error=bounds.lower_bound,
-            large=bounds.limit_of_bounds,
-        ),
-        Selection("Fourier", "Fourier, best single coefficients", basis=FOURIER),
-        Selection(
-            "LoCA",
-            "DCT, best coefficients (LoCA's target)",
-            "arXiv:2502.06820",
-            basis=COSINE,
-            scaling=1.0,
-        ),
-        Selection("entries", "the largest entries of the matrix itself", basis=ENTRIES),
-        Bound(
-            "rate-distortion",
-            "rate-distortion bound at LoRA's stored bits",
-            error=bounds.rate_distortion,
-        ),
-        ColumnNormalised("DoRA", "column magnitudes times a rank-r direction", "arXiv:2402.09353"),
-        FrozenFactors("VeRA", "frozen random factors, trained diagonals", "arXiv:2310.11454"),
-        Subspace(
-            "WaveFT", "Haar wavelet, random locations", "arXiv:2505.12532", basis=HAAR, scaling=25.0
-        ),
-        PaddedWavelet(
-            "WaveFT-PEFT",
-            "as in PEFT: Haar wavelet, odd sides padded",
-            "arXiv:2505.12532",
-            scaling=25.0,
-        ),
-        Subspace("SHiRA", "entries, random mask", "arXiv:2406.13175", basis=ENTRIES, scaling=1.0),
-        LargestWeights(
-            "Super-Tuning",
-            "entries, those of the largest pretrained weights",
-            "arXiv:2607.09287",
-            basis=ENTRIES,
-            scaling=1.0,
-        ),
-        Subspace(
-            "SSH",
-            "Hartley, locations chosen without the increment",
-            "arXiv:2502.05539",
-            basis=HARTLEY,
-        ),
-        GroupedSubspace(
-            "sDCTFT",
-            "DCT, locations in three bands, chosen without the increment",
-            "arXiv:2410.09103",
-            basis=COSINE,
-            groups=bands,
-        ),
-        BlockCirculant("C3A", "circulant blocks", "arXiv:2407.19342"),
-        RepeatedColumns("MiSS", "columns that repeat", "arXiv:2409.15371"),
-        TrainedLeft("LoRA-FA", "LoRA with a frozen random A", "arXiv:2308.03303"),
-        MinorVectors(
-            "MiCA", "LoRA with B frozen at minor vectors of the weights", "arXiv:2604.01694"
-        ),
-        FrozenFrames("LoRA-XS", "a square core between frozen frames", "arXiv:2405.17604"),
-        RandomCores("TinyLoRA", "random cores between frozen frames", "arXiv:2602.04118"),
-        BlockRotation("OFT", "rotated blocks of inputs, small steps", "arXiv:2306.07280"),
-        ScaledBlockRotation("BOFT", "OFT with scaled outputs, small steps", "arXiv:2311.06243"),
-        Reflections("HRA", "reflections of the inputs, small steps", "arXiv:2405.17484"),
-        PairRotation("RoAd", "rotated pairs of outputs, small steps", "arXiv:2409.00119"),
-        PrincipalRotation("PSOFT", "rotated principal subspace, small steps", "arXiv:2505.11235"),
-        GroupedSelection(
-            "QWHA",
-            "Hadamard, best coefficients of each row",
-            "arXiv:2509.17428",
-            basis=HADAMARD,
-            groups=rows,
-        ),
-        GroupedSelection(
-            "MaCP",
-            "DCT, best coefficients of each of three bands",
-            "arXiv:2505.23870",
-            basis=COSINE,
-            groups=bands,
-        ),
-        AlignedColumns(
-            "DCT-columns", "DCT columns, the best aligned (Trion's frame)", "arXiv:2505.17967"
-        ),
-        BlockLowRank("GraLoRA", "2x2 blocks of rank r/2", "arXiv:2505.20355"),
-        BlockDiagonalFactor("BD-LoRA", "LoRA with two diagonal blocks in B", "arXiv:2510.23346"),
-        Kronecker("LoKr", "one Kronecker product of full factors", "arXiv:2309.14859"),
-        HadamardOfLowRank("LoHa", "entrywise product of two low-rank matrices", "arXiv:2108.06098"),
-        HadamardOfWeights(
-            "HiRA", "low rank times the pretrained weights, entrywise", "openreview:TwJrTz9cRS"
-        ),
-        SumWithWeights("GLoRA", "sum of LoRA's product and HiRA's", "arXiv:2306.07967"),
-        RepeatedNumbers("Uni-LoRA", "low rank of numbers that occur twice", "arXiv:2506.00799"),
-        VectorBank("VB-LoRA", "low rank of mixtures of vectors from a bank", "arXiv:2405.15179"),
-        ScaledRandomBases(
-            "RandLoRA", "sum of frozen random bases, trained diagonals", "arXiv:2502.00987"
-        ),
+        _named(LowRank, "LoRA"),
+        _named(Bound, "printed line", error=bounds.printed_line),
+        _named(RandomLocations, "random Fourier"),
+        _named(Subspace, "random DCT", basis=COSINE, scaling=1.0),
+        _named(RandomCosines, "FourierFT", scaling=150.0),
+        _named(Bound, "upper bound", error=bounds.upper_bound, large=bounds.limit_of_bounds),
+        _named(LocationSelection, "Fourier pairs"),
+        _named(Bound, "lower bound", error=bounds.lower_bound, large=bounds.limit_of_bounds),
+        _named(Selection, "Fourier", basis=FOURIER),
+        _named(Selection, "LoCA", basis=COSINE, scaling=1.0),
+        _named(Selection, "entries", basis=ENTRIES),
+        _named(Bound, "rate-distortion", error=bounds.rate_distortion),
+        _named(ColumnNormalised, "DoRA"),
+        _named(FrozenFactors, "VeRA"),
+        _named(Subspace, "WaveFT", basis=HAAR, scaling=25.0),
+        _named(PaddedWavelet, "WaveFT-PEFT", scaling=25.0),
+        _named(Subspace, "SHiRA", basis=ENTRIES, scaling=1.0),
+        _named(LargestWeights, "Super-Tuning", basis=ENTRIES, scaling=1.0),
+        _named(Subspace, "SSH", basis=HARTLEY),
+        _named(GroupedSubspace, "sDCTFT", basis=COSINE, groups=bands),
+        _named(BlockCirculant, "C3A"),
+        _named(RepeatedColumns, "MiSS"),
+        _named(TrainedLeft, "LoRA-FA"),
+        _named(MinorVectors, "MiCA"),
+        _named(FrozenFrames, "LoRA-XS"),
+        _named(RandomCores, "TinyLoRA"),
+        _named(BlockRotation, "OFT"),
+        _named(ScaledBlockRotation, "BOFT"),
+        _named(Reflections, "HRA"),
+        _named(PairRotation, "RoAd"),
+        _named(PrincipalRotation, "PSOFT"),
+        _named(GroupedSelection, "QWHA", basis=HADAMARD, groups=rows),
+        _named(GroupedSelection, "MaCP", basis=COSINE, groups=bands),
+        _named(AlignedColumns, "DCT-columns"),
+        _named(BlockLowRank, "GraLoRA"),
+        _named(BlockDiagonalFactor, "BD-LoRA"),
+        _named(Kronecker, "LoKr"),
+        _named(HadamardOfLowRank, "LoHa"),
+        _named(HadamardOfWeights, "HiRA"),
+        _named(SumWithWeights, "GLoRA"),
+        _named(RepeatedNumbers, "Uni-LoRA"),
+        _named(VectorBank, "VB-LoRA"),
+        _named(ScaledRandomBases, "RandLoRA"),
     )
 }
 """The methods by name, in the order of tables and legends."""

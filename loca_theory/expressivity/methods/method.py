@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -76,9 +77,8 @@ class Method:
     def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None) -> Array:
         """‖W‖² − ‖W − Ŵ‖² for several budgets, with one draw of the random choices for each."""
         approximations = (checked_approximation(self, matrix, budget, rng) for budget in budgets)
-        return squared_norm(matrix) - np.array(
-            [squared_norm(matrix - approximation) for approximation in approximations]
-        )
+        lost = [squared_norm(matrix - approximation) for approximation in approximations]
+        return squared_norm(matrix) - np.array(lost)
 
     def mean_retained_energies(
         self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None
@@ -121,11 +121,10 @@ class Method:
 
     def exists(self, budget: Budget) -> bool:
         """Whether the method exists at this shape and budget; :meth:`check_budget` says why not."""
-        try:
+        with suppress(InvalidArgumentError):
             self.check_budget(budget)
-        except InvalidArgumentError:
-            return False
-        return True
+            return True
+        return False
 
     def parameters(self, budget: Budget) -> int | None:
         """Count the trained numbers, as the code of the method does; None if it is not known.
@@ -226,12 +225,11 @@ def called(method: Method, function: str, *arguments: Any) -> Any:
                 raise
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         is_of_call = error.__traceback__ and not error.__traceback__.tb_next
+        fault = f"failed ({reason})"
         if is_of_call and isinstance(error, TypeError):
             names = list(inspect.signature(getattr(Method, function)).parameters)[1:]
-            raise InvalidArgumentError(
-                f"{method.name}.{function} must take ({', '.join(names)}): {reason}"
-            ) from error
-        raise InvalidArgumentError(f"{method.name}.{function} failed ({reason})") from error
+            fault = f"must take ({', '.join(names)}): {reason}"
+        raise InvalidArgumentError(f"{method.name}.{function} {fault}") from error
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,12 @@
 """Names of methods: as they are shown and stored, and the paper's letters, which are input as well.
 
-This module imports nothing, so that a command's help can list the names.
+This module needs no other package, so that a command's help can list the names.
 """
 
 from __future__ import annotations
+
+import tomllib
+from pathlib import Path
 
 LETTERS = {
     "R": "LoRA",
@@ -20,51 +23,10 @@ LETTERS = {
 }
 """The name of a method by its letter: the paper's, or in the paper's manner."""
 
-NAMES = (
-    "LoRA",
-    "printed line",
-    "random Fourier",
-    "random DCT",
-    "FourierFT",
-    "upper bound",
-    "Fourier pairs",
-    "lower bound",
-    "Fourier",
-    "LoCA",
-    "entries",
-    "rate-distortion",
-    "DoRA",
-    "VeRA",
-    "WaveFT",
-    "WaveFT-PEFT",
-    "SHiRA",
-    "Super-Tuning",
-    "SSH",
-    "sDCTFT",
-    "C3A",
-    "MiSS",
-    "LoRA-FA",
-    "MiCA",
-    "LoRA-XS",
-    "TinyLoRA",
-    "OFT",
-    "BOFT",
-    "HRA",
-    "RoAd",
-    "PSOFT",
-    "QWHA",
-    "MaCP",
-    "DCT-columns",
-    "GraLoRA",
-    "BD-LoRA",
-    "LoKr",
-    "LoHa",
-    "HiRA",
-    "GLoRA",
-    "Uni-LoRA",
-    "VB-LoRA",
-    "RandLoRA",
-)
+_FILE = Path(__file__).with_name("methods.toml")
+TEXTS: dict[str, tuple[str, str]] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+"""Title and publication of each method of the package, by its name."""
+NAMES = tuple(TEXTS)
 """The names of the package's methods, in the order of tables and legends."""
 
 DEFAULT_NAMES = ("LoRA", "FourierFT", "Fourier pairs", "LoCA")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loca_theory.checkpoints.report.columns import Column, with_values
+from loca_theory.checkpoints.report.column import Column, with_values
 from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.plotting.page import tables
 from loca_theory.plotting.page.fine_tunes import fine_tune_rows
@@ -19,24 +19,6 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints.measure.figure_data import EigenvalueHistogram
     from loca_theory.checkpoints.measure.rows import Matrix
 
-_MEANS = (
-    "Energy of all matrices together that a method retains: 1 − error. LoCA stands for the best "
-    "DCT coefficients, and entries for the largest ones. If it retains more than “same singular "
-    "values”, the method's basis suits these increments."
-)
-_MATRICES = (
-    "One row per matrix. Energy retained: the fraction of ‖ΔW‖², the sum of the squared entries, "
-    "that the best adapter of each form reproduces (1 − error), at the budget of LoRA of rank r."
-)
-_FINE_TUNES = (
-    "Energy of all matrices of each fine-tune together that a method retains. To see a matrix in "
-    "each of them, sort the table of matrices by name."
-)
-_COMPARISONS = "How alike the changes of two fine-tunes of one base are, matrix by matrix."
-_ALLOCATION = (
-    "{}, split among the layers so that they retain the most energy, beside the same size for all."
-)
-_SKIPPED = "Tensors that were left out, and why."
 _LINE_POINTS = 120
 # Fields of a matrix that the script gets besides its columns, and of a column besides its values.
 _OF_A_ROW = ("name", "tuned", "kind", "layer", "shape")
@@ -47,10 +29,7 @@ def analysis_page(result: Analysis) -> str:
     """The source of the page of an analysis."""
     count, means = len(result.matrices), result.summary.all.errors
     columns, grid = tables.matrix_columns(result), result.manifest["grid"]
-    tuned, tuned_columns = fine_tune_rows(result)
-    pairs, sizes, skipped = result.comparisons, result.allocation, result.skipped
     budget = f"the budget of LoRA with r = {result.first_rank}" if result.errors else ""
-    size, about = "Size of every matrix's adapter", _ALLOCATION.format(result.total)
     return render(
         "analysis.html.j2",
         title=result.message.removesuffix("."),
@@ -59,18 +38,23 @@ def analysis_page(result: Analysis) -> str:
         findings=result.findings,
         config=result.config_source,
         budget=f"{result.total} split among the layers" if result.total else budget,
-        means=("Energy retained by each method", means, with_values(tables.MEAN, means), _MEANS),
-        tuned=("The fine-tunes", tuned, tuned_columns, _FINE_TUNES),
-        matrices=("Every matrix", result.matrices, columns, f"{_MATRICES} {result.budget}"),
-        tables=[
-            ("Between the fine-tunes", pairs, with_values(tables.COMPARISON, pairs), _COMPARISONS),
-            (size, sizes, with_values(tables.ALLOCATION, sizes), about),
-            ("Skipped", skipped, with_values(tables.SKIPPED, skipped), _SKIPPED),
-        ],
+        accounting=result.budget,
+        total=result.total,
+        tuned=fine_tune_rows(result),
+        matrices=(result.matrices, columns),
+        means=_table(means, tables.MEAN),
+        comparisons=_table(result.comparisons, tables.COMPARISON),
+        allocation=_table(result.allocation, tables.ALLOCATION),
+        skipped=_table(result.skipped, tables.SKIPPED),
         data=picture_data(result, columns) if count else None,
         library=_library() if count else "",
         manifest=result.manifest,
     )
+
+
+def _table(rows: Sequence[Any], columns: Iterable[Column]) -> tuple[Sequence[Any], list[Column]]:
+    """Rows of a table, and the columns that have a value in some of them."""
+    return rows, with_values(columns, rows)
 
 
 def _library() -> str:

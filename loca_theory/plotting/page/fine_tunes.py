@@ -5,29 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from loca_theory.checkpoints.report.columns import Column
+from loca_theory.checkpoints.report.column import Column
+from loca_theory.plotting.page.tables import FINE_TUNE
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis
     from loca_theory.checkpoints.report.summary import Totals
-
-_FINE_TUNE = (
-    Column("fine-tune", "The fine-tune.", lambda row: row.totals.name),
-    Column("r", "LoRA's rank, which sets the budget.", "r"),
-    Column("matrices", "Number of its matrices.", lambda row: row.totals.matrices),
-    Column(
-        "‖ΔW‖/‖W₀‖",
-        "Relative size of the change, in the median of its matrices.",
-        lambda row: row.totals.median_relative_norm,
-        ".3g",
-    ),
-    Column(
-        "rank 90%",
-        "Smallest rank that retains 90% of the energy, in the median of its matrices.",
-        lambda row: row.totals.median_rank_90,
-        ".0f",
-    ),
-)
 
 
 class FineTune(NamedTuple):
@@ -46,13 +29,13 @@ def fine_tune_rows(result: Analysis) -> tuple[list[FineTune], list[Column]]:
     retained = [
         Column(
             name,
-            f"Energy of all its matrices that {name} retains.",
             partial(_retained, name),
             ".1%",
+            f"Energy of all its matrices that {name} retains.",
         )
         for name in methods
     ]
-    return rows, [*_FINE_TUNE, *retained]
+    return rows, [*FINE_TUNE, *retained]
 
 
 def _retained(method: str, row: FineTune) -> float | None:

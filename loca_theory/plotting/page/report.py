@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from loca_theory import _arguments
-from loca_theory.checkpoints.report.columns import Column
+from loca_theory.checkpoints.report.column import Column
 from loca_theory.errors import ResourceError
 from loca_theory.plotting.page.analysis import analysis_page
 from loca_theory.plotting.page.templates import render
@@ -83,7 +83,7 @@ def report(result: Result) -> Page:
         for title, figure in figures.items()
     ]
     rows = next(iter(result.to_json().values()))
-    columns = [Column(name, "", itemgetter(name)) for name in map(str, result.to_frame())]
+    columns = [Column(name, itemgetter(name)) for name in map(str, result.to_frame())]
     first = f"The first {_MOST_ROWS} of {len(rows)} rows; to_frame() returns all."
     table = "Table", rows[:_MOST_ROWS], columns, first if len(rows) > _MOST_ROWS else ""
     _, title, _ = PICTURES[result.command]

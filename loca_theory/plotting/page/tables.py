@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loca_theory.checkpoints.form.forms import SPLIT
+from loca_theory.checkpoints.report.column import MISSING, Column, read_columns, with_values
 from loca_theory.checkpoints.report.columns import (
     CHANGE,
     MATRIX,
-    MISSING,
     SHUFFLED,
     STATISTIC_COLUMNS,
     WEIGHT,
-    Column,
-    with_values,
 )
 from loca_theory.plotting.looks import titles_of
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints.measure.rows import MatrixError
 
 _RETAINED, _WORTH, _SIZES = "Energy retained", "What the basis is worth", "Allocated sizes"
-_NOTES = "Remarks"
 
 
 def matrix_columns(result: Analysis) -> list[Column]:
@@ -61,24 +59,25 @@ def _error_columns(result: Analysis) -> list[Column]:
     for r in sorted({error.r for error in result.errors}):
         about = "Method that retains most at the budget of rank r."
         value = partial(_best, errors, methods, r)
-        columns.append(Column("best", about, value, group=_RETAINED, r=r))
+        columns.append(Column("best", value, about=about, group=_RETAINED, r=r))
         for method in methods:
             title = titles.get(method, method)
             about = "Energy retained at the budget of rank r by "
             about += f"{title if title.startswith(method) else f'{method} ({title})'}."
             value = partial(_retained, errors, r, method, "error")
-            columns.append(Column(method, about, value, ".1%", _RETAINED, r=r))
+            columns.append(Column(method, value, ".1%", about, _RETAINED, r=r))
             # The singular values alone say what LoRA retains, so its basis is worth nothing.
             if method != "LoRA" and method in predicted:
                 about = f"What the basis of {method} is worth: the energy retained, less what the "
                 about += "singular values alone predict. Above 0 the basis suits the matrix."
                 value = partial(_worth, errors, r, method)
                 columns.append(
-                    Column(f"{method} worth", about, value, "+z.1%", _WORTH, "signed", r)
+                    Column(f"{method} worth", value, "+z.1%", about, _WORTH, "signed", r)
                 )
         if "LoRA" in methods:
             value = partial(_retained, errors, r, "LoRA", "shuffled_error")
-            columns.append(Column(*SHUFFLED, value, ".1%", _RETAINED, r=r))
+            title, about = SHUFFLED
+            columns.append(Column(title, value, ".1%", about, _RETAINED, r=r))
     return columns
 
 
@@ -105,10 +104,10 @@ def _size_columns(result: Analysis) -> list[Column]:
     return [
         Column(
             f"{form.title} size",
-            f"{form.unit_name.capitalize()} of {form.title} if {result.total} are split among the "
-            "layers.",
             partial(_size, sizes, form.method),
             "d",
+            f"{form.unit_name.capitalize()} of {form.title} if {result.total} are split among the "
+            "layers.",
             _SIZES,
             "wide",
         )
@@ -120,60 +119,15 @@ def _size(sizes: Mapping[tuple[str, ...], int], method: str, row: Any) -> int | 
     return sizes.get((method, *matrix_identity(row)))
 
 
-def _or_unknown(field: str, row: Any) -> str:
-    error = getattr(row, field)
-    return "not known" if error is None else f"{1 - error:.1%}"
-
-
-_REMARKS = (Column("note", "Remarks, such as why a statistic is missing.", "note", group=_NOTES),)
-MEAN = (
-    Column("method", "LoCA stands for the best DCT coefficients, and entries for the largest ones.",
-           lambda row: row.method),
-    Column("r", "LoRA's rank, which sets the budget.", "r"),
-    Column("retained", "Of these increments.", "error", partial(_or_unknown, "error")),
-    Column("independent", "Expected for independent normal entries.", "iid_error",
-           partial(_or_unknown, "iid_error")),
-    Column("shuffled", "Of the same entries in random order.", "shuffled_error",
-           partial(_or_unknown, "shuffled_error")),
-    Column("same singular values", "Expected for the same singular values and random singular "
-           "vectors: what is retained beyond it is what the method's basis is worth.",
-           "spectral_error", partial(_or_unknown, "spectral_error")),
-    Column("best on", "Number of matrices of which no method retains more.", "best_on",
-           lambda row: f"{row.best_on} of {row.matrices}"),
-)  # fmt: skip
+_TABLES = read_columns(Path(__file__).with_name("columns.toml"))
+_REMARKS = _TABLES["remarks"]
+MEAN = _TABLES["mean"]
 """The columns of the table with one row per rank and method."""
-COMPARISON = (
-    *WEIGHT,
-    Column("first", "One fine-tune.", "first"),
-    Column("second", "The other fine-tune.", "second"),
-    Column("cosine", "Cosine of the angle between the two changes: 1 if they point the same way, 0 "
-           "if they have nothing in common.", "cosine", "+.3f"),
-    Column("sign conflicts", "Fraction of the entries changed by both to which they give opposite "
-           "signs; one half for unrelated changes.", "sign_conflict", ".1%"),
-    *(Column(f"{side} overlap", f"Overlap of the leading {side} singular vectors of the two "
-             "changes: 0 to 1.", f"{side}_overlap", ".3f") for side in ("left", "right")),
-)  # fmt: skip
+COMPARISON = (*WEIGHT, *_TABLES["comparison"])
 """The columns of the table that compares the fine-tunes of one base."""
-ALLOCATION = (
-    WEIGHT[0],
-    Column("fine-tune", "The fine-tune.", "tuned"),
-    Column("method", "LoRA, LoCA with the best locations, or entries.",
-           lambda row: row.method),
-    Column("size", "Rank, number of coefficients, or r of SHiRA.", "size", "d"),
-    Column("uniform", "Largest size that the total pays for if all get the same.", "uniform", "d"),
-    Column("numbers", "Trainable numbers of the allocated size.", "numbers", ",d"),
-    Column("energy", "Energy of the change, as a fraction of that of all these layers.", "energy",
-           ".1%"),
-    Column("retained", "Fraction of the change's energy that the allocated size retains.",
-           "retained", ".1%"),
-    Column("uniform retained", "The same for the uniform size.", "uniform_retained", ".1%"),
-    Column("retained at the uniform cost", "Fraction of all energy that a split of what the "
-           "uniform sizes cost retains.", "equal_retained", ".1%"),
-)  # fmt: skip
+ALLOCATION = (WEIGHT[0], *_TABLES["allocation"])
 """The columns of the table with the budget of every matrix."""
-SKIPPED = (
-    Column("name", "Name of the tensor.", "name"),
-    Column("fine-tune", "The fine-tune.", "tuned"),
-    Column("note", "Why it was left out.", "reason"),
-)
+SKIPPED = _TABLES["skipped"]
 """The columns of the table of tensors that were left out."""
+FINE_TUNE = _TABLES["fine-tune"]
+"""The columns of the table of fine-tunes, without what methods retain."""

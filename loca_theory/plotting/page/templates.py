@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 if TYPE_CHECKING:
-    from loca_theory.checkpoints.report.columns import Column
+    from loca_theory.checkpoints.report.column import Column
 
 
 def render(template: str, **content: Any) -> str:

@@ -110,9 +110,8 @@ def draw_p_values(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
             # Many p-values are 0 or 1: draw the kinds side by side so that no mark hides another.
             x = rows["layer"].fillna(-1) + _SHIFT * (k - (len(kinds) - 1) / 2)
             color, marker = mark(k)
-            axis.plot(
-                x, rows[column].astype(float), marker, ms=4, color=color, label=str(kind), alpha=0.8
-            )
+            y = rows[column].astype(float)
+            axis.plot(x, y, marker, ms=4, color=color, label=str(kind), alpha=0.8)
         label = f"{_LEVEL:.0%}, below which it is rejected"
         axis.axhline(_LEVEL, color="#888888", lw=0.8, ls="--", label=label)
         axis.set(xlabel="layer", ylim=(-0.05, 1.05))
@@ -147,8 +146,8 @@ def draw_spectra(
     ``table``: Table ``figure_data`` of an analysis; one panel per matrix.
     """
     canvas, rows = _panels(table, quantity, ax)
-    axes, captions = canvas.axes[0], []
-    for axis, row in zip(axes, rows, strict=True):
+    captions = []
+    for axis, row in zip(canvas.axes[0], rows, strict=True):
         eigenvalues, sides = np.asarray(row["values"], dtype=float), (int(row["p"]), int(row["q"]))
         title, caption = _draw_spectrum(axis, eigenvalues, sides)
         axis.set_title(f"{_name(row)}: {title}")
@@ -219,11 +218,11 @@ def draw_errors_by_layer(
             line = of_kind[of_kind["method"] == method].sort_values("layer")
             layer = line["layer"].to_numpy(float)
             look, label = looks[method], options().label(method)
-            style = {"color": look.color, "linestyle": look.dashes}
-            axis.plot(layer, line["error"], marker="o", ms=3, label=label, **style)
+            plot = partial(axis.plot, layer, color=look.color, linestyle=look.dashes)
+            plot(line["error"], marker="o", ms=3, label=label)
             if method in ("LoRA", "LoCA") and line["shuffled_error"].any():
-                axis.plot(layer, line["shuffled_error"].astype(float), marker="x", ms=4,
-                          label=f"{label}, shuffled", **style)  # fmt: skip
+                shuffled = line["shuffled_error"].astype(float)
+                plot(shuffled, marker="x", ms=4, label=f"{label}, shuffled")
         axis.set_title(str(kind), fontsize="small")
         axis.set_ylim(0, 1.02)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -233,9 +232,8 @@ def draw_errors_by_layer(
     counts = table.loc[table.groupby("name")["error"].idxmin(), "method"].value_counts()
     words = ", ".join(f"{name} for {count}" for name, count in counts.items())
     canvas.headline(f"Smallest error at the budget of r = {r}: {words} of {counts.sum()} matrices")
-    canvas.caption(
-        f"{key(shown, {**TITLES, **titles})} Shuffled: the same entries in random order."
-    )
+    of_methods = key(shown, {**TITLES, **titles})
+    canvas.caption(f"{of_methods} Shuffled: the same entries in random order.")
     canvas.legend(6, fontsize="x-small")
     return canvas.figure
 

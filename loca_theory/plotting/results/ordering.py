@@ -83,8 +83,14 @@ def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
             captions.append(f"In bits it first fails at K = {size}, at the largest r below K/3.")
     axis.set_xlabel(f"rank / size, r/K (lines: K = {largest})")
     axis.set_ylabel("smallest gap of two neighbours\nin the order of errors")
-    axis.annotate("below 0 the order fails", (0.01, 0), (4, -10), textcoords="offset points",
-                  xycoords=("axes fraction", "data"), fontsize="x-small")  # fmt: skip
+    axis.annotate(
+        "below 0 the order fails",
+        (0.01, 0),
+        (4, -10),
+        textcoords="offset points",
+        xycoords=("axes fraction", "data"),
+        fontsize="x-small",
+    )
     order = " > ".join(THEOREM_1_ORDER)
     sentences = f"Lines: K = {largest}; numbers of failures: of all pairs (K, r) up to it."
     canvas.caption(" ".join([f"The order of errors {order}.", sentences, *captions]))
@@ -102,8 +108,16 @@ def _mark(axis: Axes, failing: pd.DataFrame, color: str) -> None:
     axis.plot(failing["ratio"], failing["margin"], "x", ms=6, color=color)
     for row in failing.itertuples():
         text = f"fails at K = {row.K}, r = {row.r}"
-        axis.annotate(text, (row.ratio, row.margin), (-8, 0), textcoords="offset points",
-                      ha="right", va="center", fontsize="small", color=color)  # fmt: skip
+        axis.annotate(
+            text,
+            (row.ratio, row.margin),
+            (-8, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+            fontsize="small",
+            color=color,
+        )
 
 
 def _first_failure(largest: int) -> int | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +20,7 @@ from loca_theory.plotting.canvas import (
     Canvas,
     styled,
 )
-from loca_theory.plotting.looks import Look
+from loca_theory.plotting.looks import Look, chosen_looks
 from loca_theory.plotting.options import options
 
 if TYPE_CHECKING:
@@ -144,8 +142,4 @@ def search_label(search: str) -> str:
 
 def search_looks(searches: Iterable[str]) -> dict[str, Look]:
     """The line style of each search; the main searches have the same in every figure."""
-    other_looks = cycle(_OTHER_LOOKS)
-    looks = {name: _LOOKS.get(name) or next(other_looks) for name in searches}
-    return {
-        name: replace(look, color=options().color(name, look.color)) for name, look in looks.items()
-    }
+    return chosen_looks(searches, _LOOKS, _OTHER_LOOKS)

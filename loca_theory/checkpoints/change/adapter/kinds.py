@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from loca_theory.checkpoints.source.checkpoint import DamagedError
@@ -14,50 +16,29 @@ _MERGE = "merge it into its base with PEFT and analyse the merged checkpoint"
 _CONVERT = "convert it with PEFT's save_pretrained(..., path_initial_model_for_weight_conversion="
 _CONVERT += f'"..."), or {_MERGE}'
 _CHANGES_BASE = "which changes the base in a way that the adapter does not record; " + _CONVERT
-_MIXES = "whose increment depends on the input, so that there is no single ΔW"
-_REASONS = {
-    "which adds to the input and changes no weight, so that there is no ΔW": (
-        "ADAPTION_PROMPT", "CARTRIDGE", "CPT", "MULTITASK_PROMPT_TUNING", "PREFIX_TUNING",
-        "PROMPT_TUNING", "P_TUNING",
-    ),
-    "which changes biases or norms and no matrix": ("BEFT", "LN_TUNING"),
-    _MIXES: ("LILY", "POLY", "XLORA"),
-    f"whose increment depends on all layers of the model together; {_MERGE}": (
-        "FROD", "TINYLORA", "UNILORA",
-    ),
-    f"which clusters the rows of W anew when it is loaded; {_MERGE}": ("ADAMSS",),
-    "which adds a network beside the model and changes no weight": ("SHADOW",),
-    f"which replaces rows of an embedding; {_MERGE}": ("TRAINABLE_TOKENS",),
-}  # fmt: skip
-REFUSED = {name: reason for reason, names in _REASONS.items() for name in names}
+_KINDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+REFUSED = {
+    name: reason.format(merge=_MERGE)
+    for reason, names in _KINDS["refused"].items()
+    for name in names
+}
 """Types that are not read, and why."""
-
 _REFUSED_OPTIONS = {
-    "alora_invocation_tokens": "which acts only on the tokens after its invocation: there is no "
-    "single ΔW",
-    "arrow_config": _MIXES,
-    "layer_replication": f"which repeats layers of its base; {_MERGE}",
-    "use_qalora": "which belongs to a quantised base; analyse the dequantised, merged checkpoint",
+    name: reason.format(merge=_MERGE) for name, reason in _KINDS["refused_options"].items()
 }
 # With these options, LoRA's increment is not s·BA.
 _NOT_PLAIN = ("kasa_config", "use_bdlora", "use_dora")
 FROM_WEIGHT = ("olora", "pissa")
 _FROM_DATA = ("corda", "loftq", "lora_ga", "pissa_niter_")
 
-
-ADDITIVE = (
-    "ADALORA", "C3A", "DELORA", "FOURIERFT", "GRALORA", "LOCA", "LOHA", "LOKR", "PVERA", "RANDLORA",
-    "SHIRA", "SUPERTUNING", "VBLORA", "VERA", "WAVEFT",
-)  # fmt: skip
+ADDITIVE = tuple(_KINDS["additive"])
 """Types whose ΔW does not depend on W."""
-
-MULTIPLICATIVE = (
-    "BOFT", "DEFT", "GLORA", "HIRA", "HRA", "IA3", "MISS", "OFT", "OSF", "PEANUT", "PSOFT", "ROAD",
-)  # fmt: skip
+MULTIPLICATIVE = tuple(_KINDS["multiplicative"])
 """Types that transform W, or use its singular vectors."""
-
-WITH_BIAS = ("GLORA", "IA3", "ROAD")
+WITH_BIAS = tuple(_KINDS["with_bias"])
 """Types that may change the bias of a layer together with its weight."""
+NOT_PASSED = frozenset(_KINDS["not_passed"])
+"""Settings that name other models, files, modules or layers: none of them decides ΔW."""
 
 KNOWN = tuple(sorted((LORA, *ADDITIVE, *MULTIPLICATIVE)))
 """All types that are read."""

@@ -54,9 +54,7 @@ class Likeness(NamedTuple):
         ]
         for name, key in self.magnitudes.items():
             if name in matrices and len(entries[matrices[name]].shape) == 2:
-                norms, stored = (
-                    self.base.load(matrices[name]).double().norm(dim=1),
-                    load(key).double(),
-                )
+                norms = self.base.load(matrices[name]).double().norm(dim=1)
+                stored = load(key).double()
                 pairs.append((stored - stored.mean(), norms - norms.mean()))
         return mean_cosine(pairs)

@@ -18,19 +18,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from loca_theory.checkpoints.change.adapter.kinds import FROM_WEIGHT, LORA, initialisation
+from loca_theory.checkpoints.change.adapter.kinds import (
+    FROM_WEIGHT,
+    LORA,
+    NOT_PASSED,
+    initialisation,
+)
 from loca_theory.checkpoints.change.adapter.layers import PREFIX, AdaptedLayer, narrowest
 from loca_theory.checkpoints.change.adapter.peft import peft_package
 from loca_theory.checkpoints.source.checkpoint import Checkpoint, DamagedError, Reason, any_error_as
 
-# Settings that name other models, files, modules or layers: none of them decides ΔW.
-_NOT_PASSED = {
-    "auto_mapping", "base_model_name_or_path", "bias", "corda_config", "ensure_weight_tying",
-    "eva_config", "exclude_modules", "inference_mode", "layer_replication", "layers_pattern",
-    "layers_to_transform", "loftq_config", "lora_ga_config", "megatron_config", "megatron_core",
-    "modules_to_save", "peft_version", "revision", "runtime_config",
-    "target_modules", "target_parameters", "task_type", "trainable_token_indices",
-}  # fmt: skip
 _SINGLE_PRECISION = ("PSOFT", "VBLORA")
 # Their layers share projections, made for the most rows and the most columns of any.
 _SHARING = ("PVERA", "RANDLORA", "VERA")
@@ -155,10 +152,8 @@ class WrappedLayers:
 
     def _settings(self, layers: Sequence[AdaptedLayer]) -> Any:
         config, entries = self.config, self.source.entries
-        kind, passed = (
-            config["peft_type"],
-            {key: config[key] for key in config.keys() - _NOT_PASSED},
-        )
+        kind = config["peft_type"]
+        passed = {key: config[key] for key in config.keys() - NOT_PASSED}
         # An expression: a list would have to hold all layers whose inputs IA³ scales.
         passed["target_modules"] = "|".join(re.escape(layer.module) for layer in layers)
         if kind == LORA:
@@ -187,11 +182,8 @@ class WrappedLayers:
 
     def _pruned(self, module: str) -> dict[str, Any]:
         """Which of AdaLoRA's initial ranks a layer has kept, by the name of its singular values."""
-        name, patterns, rank = (
-            f"{module}.lora_E",
-            self.config["rank_pattern"],
-            self.config["init_r"],
-        )
+        name = f"{module}.lora_E"
+        patterns, rank = self.config["rank_pattern"], self.config["init_r"]
         if not isinstance(patterns, dict) or name not in patterns:
             return {}
         if not isinstance(patterns[name], list) or len(patterns[name]) != rank:

@@ -66,9 +66,8 @@ class CoordinateMethod(NamedMethod, ABC):
 
     def first_step(self, budget: Budget) -> StepSize | None:
         """Of orthonormal coordinates times the scaling."""
-        if self.scaling is None:
-            return None
-        return of_orthogonal_atoms(self.count(budget), self.scaling)
+        scaling = self.scaling
+        return None if scaling is None else of_orthogonal_atoms(self.count(budget), scaling)
 
 
 def total(energies: Tensor) -> float:
