@@ -45,6 +45,7 @@ def draw_prediction(table: pd.DataFrame) -> Figure:
         axis.grid(visible=False, axis="y")
         axis.tick_params(axis="y", length=0)
     axes[0].set_yticks(heights, titles)
-    named = "; ".join(titles[rows.loc[differs, "predictor"]]) or "nothing"
+    last = table[(table["scope"] == [*_PANELS][-1]) & (table["low"] * table["high"] > 0)]
+    named = "; ".join(titles[last["predictor"]]) or "nothing"
     figure.suptitle(f"Predictive without LoRA: {named}", **HEADLINE)
     return figure

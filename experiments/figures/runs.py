@@ -177,9 +177,10 @@ def _final_losses(table: pd.DataFrame) -> str:
     texts = []
     for task, rows in last.groupby("task", sort=False):
         means = rows["validation_loss"].astype(float).groupby(rows["title"]).mean()
+        means = means.sort_values()
         best, worst = (
-            f"{title_in_words(str(title))} {means[title]:.2f}"
-            for title in (means.idxmin(), means.idxmax())
+            f"{title_in_words(str(title))} {loss:.2f}"
+            for title, loss in means.iloc[[0, -1]].items()
         )
         texts.append(f"{task}: from {best} to {worst}")
     return f"Final validation loss of the methods, mean over seeds\n{'; '.join(texts)}"
