@@ -48,7 +48,7 @@ def accelerator(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 
 @pytest.fixture
 def no_waiting(accelerator: torch.device) -> Callable[..., AbstractContextManager[None]]:
-    """What refuses that the CPU waits for the device, ``but`` so many times."""
+    """A context that fails if the CPU waits for the device more than ``but`` times."""
     import torch
 
     @contextmanager
@@ -100,7 +100,7 @@ def _cuda() -> bool:
 
 @pytest.fixture(autouse=True)
 def no_terminal(monkeypatch):
-    """What is printed depends on neither the terminal that the tests run in nor the locale."""
+    """Make the printed output independent of the terminal and the locale of the test run."""
     for name in ("COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTHONUTF8", "1")

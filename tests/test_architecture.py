@@ -93,7 +93,7 @@ def imported(name, parsed, *, is_package=False):
 
 
 def beginning(text, parsed):
-    """What is known of an f-string before it runs; nothing if it is all known, and no import."""
+    """The text of an f-string up to its first unknown value; empty if all of it is known."""
     constants = {
         ast.unparse(target): node.value
         for node in parsed.body

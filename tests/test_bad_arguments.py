@@ -1,4 +1,4 @@
-"""What is not an argument of a public function is one line that names the argument."""
+"""A wrong argument of a public function raises one line that names the argument."""
 
 import re
 

@@ -42,7 +42,7 @@ each_study = pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
 
 
 def tables(result):
-    """What a study found; how long a check takes and when a table was made may differ."""
+    """The tables of a study without durations and dates, which differ between runs."""
     tables_of_study = {name: rows for name, rows in result.to_json().items() if name != "manifest"}
     for row in tables_of_study.get("claims", ()):
         del row["seconds"]

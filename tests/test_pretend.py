@@ -1,4 +1,4 @@
-"""What is written for GPUs, on the stand-in for one: a process of its own, that is left spoilt."""
+"""Tests for GPUs run on a pretended device, in a process of their own, whose torch is patched."""
 
 import os
 import re
@@ -49,5 +49,5 @@ def test_a_step_on_a_device_that_is_not_the_cpu_is_right_and_waits_for_nothing()
 @pytest.mark.deep
 def test_all_that_runs_on_a_gpu_runs_on_a_device_that_is_not_the_cpu():
     passed, skipped = outcomes("tests")
-    # What is skipped asks CUDA itself: for its memory, its plans, its messages, or two devices.
+    # Skipped are tests that ask CUDA itself for memory, plans, messages or a second device.
     assert skipped < 12 < 300 < passed

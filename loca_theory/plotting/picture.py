@@ -94,7 +94,7 @@ class Picture(Figure):
             super().savefig(fname, **kwargs)
 
     def draw_without_rendering(self) -> None:
-        """Lay the figure out, and note whether there is no room for panels."""
+        """Lay the figure out, and note whether its panels have room."""
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "constrained_layout not applied", UserWarning)
             try:

@@ -244,7 +244,7 @@ def finished_points(folder):
 def test_an_interruption_is_one_line_and_the_rest_can_follow(cwd, endless, signum, to_all, after):
     """A terminal and a scheduler send it to workers as well; none of them may add a word."""
     process, stored = endless
-    stored.read(after)  # returns when so many points are stored, or the process has ended
+    stored.read(after)  # waits until as many points are stored, or the process ends
     (os.killpg if to_all else os.kill)(process.pid, signum)
     out, err = process.communicate()
     assert (process.returncode, out) == (130, ""), err

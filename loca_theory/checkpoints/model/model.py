@@ -50,7 +50,7 @@ _READ_DIRECTLY: dict[str, tuple[str, ...]] = {
 
 # Layers of transformers that write out what nn.Linear computes.
 _AS_LINEAR = ("FalconLinear",)
-# A model may have so many parts for each stored tensor, and some more.
+# Limits on the number of modules of a model: for each stored tensor, and in addition.
 _PARTS, _MORE_PARTS = 20, 1000
 
 

@@ -41,8 +41,8 @@ def by_module(names: Iterable[str]) -> dict[str, list[str]]:
 def quantised_modules(checkpoint: Checkpoint) -> Iterator[tuple[list[str], list[str], str]]:
     """Yield the tensors of each quantised module that is not read, its weights, and the reason.
 
-    There is no module in it, and no floating ``weight``. It has integers, or FP8 with scales that
-    are not known; or, if the configuration states a method that is not read, any matrix.
+    Such a module has neither submodules nor a floating ``weight``. It has integers, or FP8 with
+    unknown scales; or any matrix, if the configuration states a method that is not read.
     """
     entries, settings = checkpoint.entries, checkpoint.config.get("quantization_config")
     method = settings.get("quant_method") if isinstance(settings, dict) else None

@@ -122,7 +122,7 @@ class AdaptedWeights:
         (shape, rank), module, keys = self._told(raw), self.modules[raw], self.layers[raw]
         self._check_rank(rank, module)
         name = f"{module}.weight"
-        # The factors of an embedding tell how it is stored, and a kernel is not stored transposed.
+        # An embedding's factors tell its orientation; a convolution is never stored transposed.
         can_turn = EMBEDDING[0] not in keys and (shape is None or len(shape) == 2)
         for candidate in (name, f"{module}.{FUSED_ATTENTION}"):
             entry = self._entry(candidate)
@@ -143,8 +143,7 @@ class AdaptedWeights:
     def _without_weight(self, name: str, shape: Shape | None) -> Shape:
         """The shape of a weight that the base does not have, or has with more or fewer rows.
 
-        Only an embedding may have another number of rows, and only without a base there is no need
-        of any other weight.
+        Only an embedding may have another number of rows. Without a base, no weight is needed.
         """
         entry = self._entry(name)
         if not self.base.entries:
