@@ -1,4 +1,8 @@
-"""Searches that move components to the locations of largest predicted decrease."""
+"""Searches of the toy experiment that may choose any free location: swap, reselection, pursuits.
+
+All but `Pursuit` move components between steps of gradient descent; `Pursuit` adds them one by one
+and refits by least squares. The adapters' versions are in ``loca_theory.adapters.search``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find where rank truncation overtakes coefficient selection as a parameter grows."""
+"""Find where LoRA overtakes LoCA as a parameter of a structure grows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import elementwise
 
-# A mean difference R − D and its standard error, on common random numbers.
+# LoRA's error minus LoCA's, in the mean, and its standard error, on common random numbers.
 Gap = tuple[float, float]
 # A function from (index of the search, value) pairs to their gaps; it computes each only once.
 Gaps = Callable[[Sequence[tuple[int, float]]], list[Gap]]
@@ -22,7 +22,7 @@ _CONFIDENCE = 0.95
 
 
 class Crossing(NamedTuple):
-    """The value at which R's error passes below D's.
+    """The parameter value at which LoRA's error falls below LoCA's.
 
     Attributes:
         crossing: The value; None if there is none in the searched interval.

@@ -35,7 +35,7 @@ from loca_theory.sweeps import Cell, generator
 
 STATISTICS = ("T", "largest", "spikes", "low-frequency")
 DEPENDENCE_PACKAGES = ("loca_theory.dependence", *ERROR_PACKAGES)
-"""The packages whose code computes losses and statistics."""
+"""The packages on whose code the stored draws of this study depend."""
 
 
 def low_frequency_fraction(spectrum: Array) -> float:

@@ -49,7 +49,7 @@ class Block:
 
     Attributes:
         losses: Moments of the losses of each method, one number per rank.
-        gap: Those of the loss of LoRA minus that of LoCA on the same draws.
+        gap: Moments of LoRA's loss minus LoCA's on the same draws.
         statistics: Each statistic's value in every draw.
         centred_statistics: The same for the centred matrices; None if they were not asked for.
     """

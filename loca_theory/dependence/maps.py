@@ -1,4 +1,4 @@
-"""Maps from independent normal entries to dependent ones, and the covariances that they give."""
+"""Parts of dependent normal matrices: maps from independent entries, covariances, directions."""
 
 from __future__ import annotations
 

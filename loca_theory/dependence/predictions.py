@@ -26,7 +26,7 @@ _LOW_RANK = METHODS["LoRA"]
 
 
 def predictions(budgets: Sequence[Budget]) -> list[Prediction]:
-    """Closed forms at budgets of one shape, from the exact low-rank losses at independence."""
+    """Closed forms at budgets of one shape, from LoRA's losses for independent entries."""
     fewer = [
         replace(full, p=full.p - 1, q=full.q - 1, r=full.r - 1) for full in budgets if full.r > 1
     ]
@@ -65,8 +65,9 @@ class Prediction:
         Only LoRA, LoCA and entries have closed forms. The error of LoCA is exact under
         ``shared-mean`` and ``equicorrelated``. Under the separable structures, those of LoCA and
         entries are exact if the coordinates are independent, and otherwise approximations. The
-        other errors are leading orders in the size: that of LoRA follows from the spiked model, and
-        that of LoCA under ``spiked`` from the mixture law of the coefficients of a random spike.
+        other errors are approximations of leading order for large p and q: that of LoRA follows
+        from the spiked model, and that of LoCA under ``spiked`` from the mixture law of the
+        coefficients of a random spike.
         """
         match structure.name, method:
             case (("shared-mean" | "equicorrelated"), ("LoRA" | "LoCA")):

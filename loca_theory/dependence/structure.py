@@ -1,4 +1,4 @@
-"""The class of structures, and the structures that have an option.
+"""Base class of random matrices with dependent entries, and the kinds that have an option.
 
 A structure is one kind of dependence. From a single set of random numbers it computes W for any
 value of its parameter. Losses at different values, and crossings, are therefore compared with

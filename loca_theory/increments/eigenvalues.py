@@ -1,8 +1,8 @@
-"""All squared singular values of a matrix.
+"""All squared singular values of a matrix, from a Gram matrix, without an SVD.
 
-They are computed from the smaller Gram matrix, without a dense SVD and without singular vectors.
-Rounding the Gram matrix moves its eigenvalues by up to about ε max(p, q) λ₁, so smaller ones are
-returned as 0.
+Rounding the Gram matrix moves its eigenvalues by up to about ε max(p, q) λ₁. In double precision,
+smaller ones are returned as 0. Large float32 matrices may be solved in single precision, where a
+zero comes out as anything up to a few 1e-6 λ₁; those of low rank are projected first.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def squared_singular_values(matrix: TensorLike) -> Array:
         matrix: W, shape (p, q), a real tensor or NumPy array with finite entries.
 
     Returns:
-        min(p, q) values, not negative; those within rounding of 0 are 0. For float32 matrices with
-        both sides above 1536, a faster algorithm is used if the rank is at most 160. Otherwise the
-        values are computed in single precision, accurate to a few 1e-6 of the largest, unless at
-        least half of them are below 2⁻¹³ of the largest.
+        min(p, q) values, not negative; those within rounding of 0 are 0 in double precision. For
+        float32 matrices with both sides above 1536, a faster algorithm is used if the rank is at
+        most 160. Otherwise the values are computed in single precision, accurate to a few 1e-6 of
+        the largest, unless at least half of them are below 2⁻¹³ of the largest.
 
     Raises:
         InvalidArgumentError: W is not a matrix or has no entries; W is complex, sparse or of 8

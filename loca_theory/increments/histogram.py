@@ -1,6 +1,7 @@
 """Mean, standard deviation, kurtosis and counts of the entries on a fixed grid.
 
-The tests need only these numbers: about a thousand counts, whatever the number of entries.
+The normality tests need only these numbers: about a thousand counts, whatever the number of
+entries.
 """
 
 from __future__ import annotations

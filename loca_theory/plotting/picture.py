@@ -1,4 +1,7 @@
-"""Figures that keep the user's size, and wrap long titles and legends."""
+"""The package's figure class, its matplotlib style, and figures as PNG bytes.
+
+Figures keep the user's size, and wrap long titles and legends. ``canvas.save_figure`` writes files.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,10 @@ def beside_users_style() -> AbstractContextManager[None]:
 
 
 def styled(draw: Callable[_Arguments, Figure]) -> Callable[_Arguments, Figure]:
-    """Make a function draw in style, unless it draws into the caller's ``ax``."""
+    """Make a function draw in the style of :func:`beside_users_style`, and fit its titles.
+
+    If it draws into the caller's ``ax``, nothing is changed.
+    """
 
     @wraps(draw)
     def drawn(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Figure:

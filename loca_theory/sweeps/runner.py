@@ -159,7 +159,7 @@ class Runner:
             yield index, evaluate(left.pop(index))
 
 
-# Default value of the argument ``runner`` of every method.
+# Default of the argument ``runner`` of ``estimate`` and of every method ``run``.
 DEFAULT_RUNNER = Runner()
 
 

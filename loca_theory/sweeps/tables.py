@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     Rows = pd.DataFrame | Sequence[Mapping[str, Any]]
 
-# The column that names the table of a row, in a file of several tables, and the key of the file's
-# metadata with the columns of each table.
-_TABLE, _COLUMNS = "table", b"loca_theory.columns"
+# In a file of several tables, the column with the name of a row's table.
+_TABLE = "table"
+# The key of such a file's metadata that has the columns of each table.
+_COLUMNS = b"loca_theory.columns"
 
 
 @dataclass(frozen=True, order=True)
@@ -66,7 +67,7 @@ def store_tables(
 
     Each of several tables is a group of rows. The file has the columns of all tables, and
     ``table``. A run killed between the two files leaves no manifest, so a manifest always belongs
-    to its tables. It has one line per key.
+    to its tables. The manifest has one line per key.
 
     Returns:
         The two files.

@@ -1,9 +1,8 @@
 """Registration of LoCA with PEFT.
 
-PEFT has no public interface for new methods: its methods are members of the enum
-:class:`peft.PeftType`. This module extends the enum at run time and then calls PEFT's own
-``register_peft_method``. It checks the version of PEFT, so that a change of PEFT's internals causes
-a clear error.
+PEFT's ``register_peft_method`` accepts only members of the enum :class:`peft.PeftType`, and PEFT
+has no public way to add one. This module extends the enum at run time and then calls it. It checks
+the version of PEFT, so that a change of PEFT's internals causes a clear error.
 """
 
 from __future__ import annotations

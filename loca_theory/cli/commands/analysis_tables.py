@@ -39,14 +39,14 @@ _COLUMNS = {
     **dict([SHUFFLED]),
     _BASIS: "What LoCA would retain in a basis unrelated to the matrix, by its singular values.",
 }
-# Titles of those columns of the page that the full table has, too.
+# Columns of the page that ``--full`` prints as well.
 _STATISTICS = (
     *("‖ΔW‖/‖W₀‖", "cos(W₀, W′)", "zeros", "TV (95%)", "p", "p (paper)", "outside bulk", "spikes"),
     *("left alignment", "right alignment", "intruders"),
 )
 _COUNTS = {
-    "normality not rejected": "In so many matrices p is above 0.05.",
-    "near law": "So many spectra are, apart from spikes, within a Kolmogorov distance of "
+    "normality not rejected": "Number of matrices with p above 0.05.",
+    "near law": "Number of spectra that, apart from spikes, are within a Kolmogorov distance of "
     f"{FAR_FROM_LAW} of the Marchenko–Pastur law of independent entries.",
 }
 _CONFIG = (

@@ -27,14 +27,16 @@ _PROTOCOLS = {
     "iid-reference": "iid-reference: LoCA approximates independent entries",
 }
 _SETTING = (
-    "Matrices: {p} × {q}, at the budget of LoRA of rank r. throughout: retains more at every "
-    "strength that was searched; at the start: at the weakest, but not at every one."
+    "Matrices: {p} × {q}, at the budget of LoRA of rank r. 'LoCA throughout': LoCA retains more at "
+    "every strength that was searched; 'LoRA at the start': LoRA does at the weakest, but not at "
+    "all."
 )
 _STATISTICS = (
     "Power of tests that see one matrix, in {draws:,} draws (95% intervals of at most "
-    "±{points:.0f} points); of independent entries: the size, in {null:,} draws. T: the paper's "
-    "statistic, the energy beyond the Marchenko–Pastur law; largest: the largest eigenvalue; "
-    "spikes: the number above that law; low freq.: the energy in the DCT's lowest frequencies."
+    "±{points:.0f} points); in the row of independent entries the rate of false positives, in "
+    "{null:,} draws. T: the paper's statistic, the energy beyond the Marchenko–Pastur law; "
+    "largest: the largest eigenvalue; spikes: the number above that law; low freq.: the energy in "
+    "the DCT's lowest frequencies."
 )
 
 

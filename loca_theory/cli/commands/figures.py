@@ -40,12 +40,12 @@ def command(
 ) -> None:
     """Draw the paper's figures, or only the named ones, such as sim_1.
 
-    Each figure is drawn from stored tables. If the table of a simulation, ID.parquet, is missing or
-    belongs to other settings or not to a given --seed, it is computed and stored first, which takes
-    some minutes for all figures. Tables of analyze, verify and the fine-tuning experiments are not
-    computed here; if one is missing, a note gives the command that computes it. Without ID, the
-    command draws all figures that can be drawn. The figures of the experiments are drawn in a
-    checkout of the project only.
+    Each figure is drawn from stored tables. If a simulation's table, ID.parquet, is missing, or was
+    computed with other settings or with another seed than a given --seed, it is computed and stored
+    first, which takes some minutes for all figures. Tables of analyze, verify and the fine-tuning
+    experiments are not computed here; if one is missing, a note gives the command that computes it.
+    Without ID, the command draws all figures that can be drawn. The figures of the experiments are
+    drawn in a checkout of the project only.
 
     \b
     Examples:

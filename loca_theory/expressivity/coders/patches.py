@@ -1,4 +1,4 @@
-r"""Patches of a matrix at several widths, as Delta-DCT stores them."""
+r"""Patches of a matrix at several widths, as the checkpoint compression Delta-DCT stores them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Patches(Coder):
 
     def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:
         """See :class:`Coder`: exact for many components."""
-        patches, area = self._count(shape), self.side**2
+        patches, area = self._number_of_patches(shape), self.side**2
         count, length = (patches, area) if self.by == "patches" else (area, patches)
         levels = min(_QUANTILES, count)
         # Quantiles of χ²; scipy.stats has them, too, but its import takes half a second.
@@ -71,28 +71,26 @@ class Patches(Coder):
         self, matrix: Array, bits: Sequence[float], basis: SignedBasis
     ) -> list[Approximation | None]:
         """See :class:`Coder`."""
-        patches = self._count(matrix.shape)
+        count = self._number_of_patches(matrix.shape)
         rows, columns = (size // self.side for size in matrix.shape)
         blocks = matrix.reshape(rows, self.side, columns, self.side).swapaxes(1, 2)
-        components = basis.coordinates(blocks).reshape(patches, -1)
+        components = basis.coordinates(blocks).reshape(count, -1)
         is_by_position = self.by == "positions"
         components = components.T if is_by_position else components
         decoded = (_decoded(components, self.rule, size) for size in bits)
 
         def whole(decoded: Array) -> Array:
-            patches = (decoded.T if is_by_position else decoded).reshape(blocks.shape)
-            return basis.matrices(patches).swapaxes(1, 2).reshape(matrix.shape)
+            coordinates = (decoded.T if is_by_position else decoded).reshape(blocks.shape)
+            return basis.matrices(coordinates).swapaxes(1, 2).reshape(matrix.shape)
 
-        return [
-            patches and Approximation(whole(patches.matrix), patches.bits) for patches in decoded
-        ]
+        return [coded and Approximation(whole(coded.matrix), coded.bits) for coded in decoded]
 
     def block(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """See :class:`Coder`."""
         del shape
         return self.side, self.side
 
-    def _count(self, shape: tuple[int, ...]) -> int:
+    def _number_of_patches(self, shape: tuple[int, ...]) -> int:
         """Number of patches."""
         if any(size % self.side for size in shape):
             raise InvalidArgumentError(

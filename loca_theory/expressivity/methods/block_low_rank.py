@@ -2,7 +2,7 @@ r"""Low rank of a rearranged matrix: blocks, and one Kronecker product.
 
 - **GraLoRA** divides W into k×k blocks and approximates each by rank r/k. The blocks of a Gaussian
   matrix are Gaussian, so the expected error is LoRA's for a (p/k)×(q/k) matrix at rank r/k.
-- **BD-LoRA** divides W into k groups of rows: that of LoRA for a (p/k)×q matrix.
+- **BD-LoRA** divides W into k groups of rows; the expected error is LoRA's for a (p/k)×q matrix.
 - **LoKr** with full factors is A⊗B. Its entries, ordered by those of A and of B, form the rank-one
   matrix vec(A) vec(B)ᵀ, and so does W form a matrix with independent entries (C. Van Loan and
   N. Pitsianis, 1993). The expected error is LoRA's at rank 1 for a matrix of shape

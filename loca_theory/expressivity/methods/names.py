@@ -1,4 +1,4 @@
-"""Names of methods: as they are shown and stored, and the paper's letters, which are input as well.
+"""Names of methods as they are shown and stored, and the paper's letters, accepted as input too.
 
 This module needs no other package, so that a command's help can list the names.
 """
@@ -30,7 +30,10 @@ NAMES = tuple(TEXTS)
 """The names of the package's methods, in the order of tables and legends."""
 
 DEFAULT_NAMES = ("LoRA", "FourierFT", "Fourier pairs", "LoCA")
-"""The methods that ``simulate`` compares by default: the best Fourier pairs among them."""
+"""The methods that ``simulate`` compares by default.
+
+"Fourier pairs" is FourierFT with the best locations instead of random ones.
+"""
 
 _LETTER_OF = {name: letter for letter, name in LETTERS.items()}
 

@@ -1,4 +1,4 @@
-"""Margins by which the ordering of Theorem 1 holds."""
+"""Draw by how much the order of errors in Theorem 1 holds or fails."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # More failures are only counted.
 _MOST_MARKED = 3
-# Beyond the sizes of the table, the accounting in bits is searched up to this one.
+# Beyond the sizes of the table, the accounting in bits is searched below this one.
 _MOST_SEARCHED = 1024
 _TITLES = {
     Accounting.PAPER: "a chosen index costs one number",

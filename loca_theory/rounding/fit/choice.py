@@ -10,13 +10,14 @@ is decided by entries that it does not see:
 - the squared distances of these entries to their cells are compared with those at 0 steps, entry by
   entry. A number of steps is possible if the sum is smaller by more than two standard errors of the
   difference: otherwise chance would decide between nearly equal approximations;
-- a cell that is wide against the change tells nothing of an approximation inside it. Where steps of
-  the weights are at most twice the root mean square of d, rounding errors are nearly independent of
-  the change, so that d itself can judge. Of the possible numbers, the one is taken whose held-out
-  entries there are nearest to d, if they are not farther from it than at 0 steps.
+- a cell that is wide against the change tells nothing of an approximation inside it. Where held-out
+  cells are at most twice as wide as the root mean square of d, rounding errors are nearly
+  independent of the change, so that d itself can judge. Of the possible numbers, the one is taken
+  whose held-out entries there are nearest to d, if they are not farther from it than at 0 steps.
+  Where no cell is that narrow, the distance to the cells decides.
 
-A few steps more are not tried: after two or three, the search for step lengths leads to other
-points if 5% of the entries are left out, so that what was judged is not what is taken.
+Numbers between 1 and 40 are not tried: after two or three, the search for step lengths leads to
+other points if 5% of the entries are left out, so that what was judged is not what is taken.
 """
 
 from __future__ import annotations

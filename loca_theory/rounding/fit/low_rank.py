@@ -1,14 +1,17 @@
-r"""The matrix of rank r that lies nearest to the cells of all entries.
+r"""Recover the low-rank change Δ = BA of a fine-tune from its rounded weights.
+
+The fit is the matrix of rank r that lies nearest to all rounding cells. The cell of an entry is the
+interval [l, h] of changes that round to its stored weight; d = W' − W is the rounded change.
 
 .. math:: \min_{B, A}\; \tfrac12 \sum_{ij}
           \operatorname{dist}\bigl((BA)_{ij}, [l_{ij}, h_{ij}]\bigr)^2
 
 The truncated SVD of d is the start. Its errors are those of rounding; a cell says more than its
-centre, since an entry that has not changed may have moved by up to half a step. If the change had
-rank r and few unknowns r(p + q) per changed entry, the fit comes back to it.
+centre, since an entry that has not changed may have moved by up to half a step. If Δ has rank r,
+and r(p + q) is small against the number of changed entries, the fit recovers Δ.
 
 The cells are first made narrower at both ends by 0.1·r(p + q)/pq of their median width. The points
-that are found then lie inside, not on the border, and nearer to the change.
+that are found then lie inside, not on the border, and nearer to Δ.
 """
 
 from __future__ import annotations
