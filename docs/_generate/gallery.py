@@ -16,7 +16,7 @@ import loca_theory as loca
 from loca_theory.plotting import FIGURES
 from loca_theory.plotting.looks import TITLES, key
 from loca_theory.plotting.paper_figure import Computed, PaperFigure
-from loca_theory.plotting.pictures import views
+from loca_theory.plotting.pictures import pictures_of
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "figures"
@@ -90,7 +90,7 @@ def _result_picture(name: str, path: Path, root: Path) -> Iterator[str]:
         view_name = name.removeprefix(f"{kind.command}-")
         if view_name == name:
             continue
-        (view,) = [one for one in views(kind.load(root / folder)) if one.name == view_name]
+        (view,) = [one for one in pictures_of(kind.load(root / folder)) if one.name == view_name]
         call = f'loca.plot(loca.{kind.__name__}.load("{folder}"), "{view_name}")'
         yield from _section(name, view.title, view.title, path, root)
         yield from (f"`{call}`", "")

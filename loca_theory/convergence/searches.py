@@ -8,7 +8,7 @@ from functools import partial
 
 from loca_theory._lookup import find
 from loca_theory.convergence.descent import Gradient
-from loca_theory.convergence.pursuits import CyclicPursuit, Pursuit, Reselection, Swap
+from loca_theory.convergence.global_searches import CyclicPursuit, Pursuit, Reselection, Swap
 from loca_theory.convergence.search import Noise, Search
 from loca_theory.convergence.state import State
 

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from loca_theory import _arguments
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting.options import Options, UnfitOptionError, drawn_with, set_scales
-from loca_theory.plotting.picture import KINDS, STYLE, Picture, beside_users_style, metadata
-from loca_theory.plotting.picture import styled as styled
+from loca_theory.plotting.styled_figure import KINDS, STYLE, Picture, beside_users_style, metadata
+from loca_theory.plotting.styled_figure import styled as styled
 from loca_theory.sweeps.files import writable_folder, write_atomically
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from loca_theory.plotting.paper_figure import Computed, PaperFigure
 from loca_theory.plotting.results.analysis import draw_histograms, draw_p_values, draw_spectra
 from loca_theory.plotting.results.convergence import draw_loss, draw_spectrum
 from loca_theory.plotting.results.dependence import draw_crossings, draw_losses, draw_phase
-from loca_theory.plotting.results.methods import draw_catalogue
+from loca_theory.plotting.results.methods import draw_expected
 from loca_theory.plotting.results.ordering import draw_margins
 from loca_theory.plotting.results.recovery import draw_recovery
 from loca_theory.plotting.results.rounding import draw_laws, draw_survival
@@ -175,7 +175,7 @@ FIGURES: dict[str, PaperFigure] = {
             "K = 768; exact, except for DoRA, VeRA, LoHa, HiRA, GLoRA, Uni-LoRA, VB-LoRA and "
             "RandLoRA, which are simulated",
             Computed(Simulation(squares([768]), (8,), tuple(METHODS.values()), draws=2)),
-            draw_catalogue,
+            draw_expected,
         ),
         PaperFigure(
             "rounding",

@@ -16,7 +16,7 @@ from loca_theory.plotting.canvas import draw_as_asked, refuse_small_panels, save
 from loca_theory.plotting.catalogue import find_figure
 from loca_theory.plotting.options import Options, UnfitOptionError
 from loca_theory.plotting.paper_figure import Computed, PaperFigure
-from loca_theory.plotting.picture import Picture, in_style
+from loca_theory.plotting.styled_figure import Picture, in_style
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.runner import chosen_runner
 from loca_theory.sweeps.tables import StoredTable, find_tables, is_stored, load_rows, store_rows

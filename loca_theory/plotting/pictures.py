@@ -23,15 +23,15 @@ from loca_theory.plotting.canvas import (
     save_figure,
 )
 from loca_theory.plotting.options import Options, check_text
-from loca_theory.plotting.picture import Picture, beside_users_style
+from loca_theory.plotting.styled_figure import Picture, beside_users_style
 from loca_theory.sweeps import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# For the command of each result: its type, a heading, and the module whose function ``views`` lists
-# its pictures. A module is imported only when it draws, because some modules import torch.
+# For the command of each result: its type, a heading, and the module whose ``pictures_of`` lists its
+# pictures. A module is imported only when it draws, because some modules import torch.
 PICTURES = {
     "simulate": ("SimulationResult", "Reconstruction errors", "simulation"),
     "theorem1": ("OrderingResult", "The ordering of Theorem 1", "ordering"),
@@ -137,7 +137,7 @@ def _set_title(figure: Figure, ax: Axes | None, title: str | None) -> None:
 
 def _by_name(result: Result) -> dict[str, NamedPicture]:
     """The pictures of a result by their names, of which there must be some."""
-    by_name = {view.name: view for view in views(result)}
+    by_name = {picture.name: picture for picture in pictures_of(result)}
     if not by_name:
         raise InvalidArgumentError(f"result has no rows, so there is nothing to draw: {result!r}")
     return by_name
@@ -176,7 +176,9 @@ def caption_of(result: Result) -> str:
 
 def picture_names(result: Result) -> tuple[str, ...]:
     """Names of the pictures of a result; none if results of this type cannot be drawn."""
-    return tuple(view.name for view in views(result)) if result.command in PICTURES else ()
+    return (
+        tuple(picture.name for picture in pictures_of(result)) if result.command in PICTURES else ()
+    )
 
 
 def _chosen(result: Result, selected: Mapping[str, tuple[Any, ...]]) -> Result:
@@ -201,14 +203,14 @@ def _chosen(result: Result, selected: Mapping[str, tuple[Any, ...]]) -> Result:
     return result
 
 
-def views(result: Result) -> list[NamedPicture]:
+def pictures_of(result: Result) -> list[NamedPicture]:
     """List the pictures of a result, the most informative first; none if it has no rows."""
     _check_type(result)
     if result.to_frame().empty:
         return []
     _, _, module = PICTURES[result.command]
     drawing: Any = import_module(f"loca_theory.plotting.results.{module}")
-    return drawing.views(result)
+    return drawing.pictures_of(result)
 
 
 def _check_type(result: object) -> None:
@@ -222,7 +224,7 @@ def _check_type(result: object) -> None:
 
 def save_pictures(result: Result, folder: str | Path) -> list[Path]:
     """Write every picture of a result as PNG and PDF, and name the files after its command."""
-    pictures, written = views(result), []
+    pictures, written = pictures_of(result), []
     for view in pictures:
         name = f"{result.command}-{view.name}" if len(pictures) > 1 else result.command
         written += save_figure(view.draw(), folder, name)

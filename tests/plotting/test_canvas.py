@@ -10,8 +10,8 @@ from matplotlib import style as styles
 from PIL import Image
 
 from loca_theory.plotting.canvas import Picture, save_figure, styled
-from loca_theory.plotting.picture import in_style
 from loca_theory.plotting.results.simulation import draw_errors
+from loca_theory.plotting.styled_figure import in_style
 
 
 @pytest.fixture

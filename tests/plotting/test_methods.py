@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from loca_theory.expressivity import METHODS, Budget, exact_error
-from loca_theory.plotting.results.methods import draw_catalogue, draw_measured
+from loca_theory.plotting.results.methods import draw_expected, draw_measured
 
 
 def dots(figure, label):
@@ -21,7 +21,7 @@ def dots(figure, label):
 
 def test_every_method_has_a_row_with_what_it_retains_of_the_budget(tables):
     table = tables("every method")
-    figure = draw_catalogue(table[table["r"] == 4])
+    figure = draw_expected(table[table["r"] == 4])
     four = Budget(16, 16, 4)
     chosen, remaining = (
         dots(figure, label)

@@ -22,7 +22,7 @@ from loca_theory.plotting import report
 from loca_theory.plotting.page.analysis import picture_data
 from loca_theory.plotting.page.tables import matrix_columns
 from loca_theory.plotting.page.templates import breakable
-from loca_theory.plotting.pictures import views
+from loca_theory.plotting.pictures import pictures_of
 from loca_theory.sweeps import Runner
 from tests.checkpoints.files import normal
 
@@ -203,7 +203,7 @@ def test_names_from_files_stay_names(page):
 def test_a_page_refers_to_nothing_outside_itself(page, simulation):
     assert Texts(page.html).sources == []
     other = Texts(report(simulation).html)
-    assert len(other.sources) == len(views(simulation))
+    assert len(other.sources) == len(pictures_of(simulation))
     assert all(source.startswith("data:image/png;base64,") for source in other.sources)
     assert not {"script", "link", "iframe"} & set(other.tags)
     for source in (page.html, report(simulation).html):

@@ -14,8 +14,8 @@ from loca_theory.checkpoints.report.column import Column
 from loca_theory.errors import ResourceError
 from loca_theory.plotting.page.analysis import analysis_page
 from loca_theory.plotting.page.templates import render
-from loca_theory.plotting.picture import png
-from loca_theory.plotting.pictures import PICTURES, views
+from loca_theory.plotting.pictures import PICTURES, pictures_of
+from loca_theory.plotting.styled_figure import png
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder, write_atomically
 
@@ -77,7 +77,7 @@ def report(result: Result) -> Page:
     """
     if getattr(result, "command", None) == "analyze":
         return Page(analysis_page(cast("Analysis", result)))
-    figures = {view.title: view.draw() for view in views(result)}
+    figures = {picture.title: picture.draw() for picture in pictures_of(result)}
     pictures = [
         (title, base64.b64encode(png(figure)).decode(), getattr(figure, "caption", ""))
         for title, figure in figures.items()

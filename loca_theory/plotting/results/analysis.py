@@ -39,7 +39,7 @@ _LEVEL = 0.05
 _OF = {"increment": "ΔW", "weights": "W′"}
 
 
-def views(result: Analysis) -> list[NamedPicture]:
+def pictures_of(result: Analysis) -> list[NamedPicture]:
     """The pictures of an analysis of at least one matrix."""
     table, errors, data = (result.to_frame(name) for name in ("matrices", "errors", "figure_data"))
     pictures = [

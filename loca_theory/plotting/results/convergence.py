@@ -28,7 +28,7 @@ _EARLY = 100
 _CASES = ("recovered", "not recovered")
 
 
-def views(result: ToyResult) -> list[NamedPicture]:
+def pictures_of(result: ToyResult) -> list[NamedPicture]:
     """The pictures of the toy experiment: rates of recovery, and the course of single problems."""
     rows, traces = result.to_frame("rows"), result.to_frame("traces")
     return [

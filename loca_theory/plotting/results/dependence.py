@@ -47,7 +47,7 @@ _STRENGTHS = {
 }
 
 
-def views(result: CorrelationResult) -> list[NamedPicture]:
+def pictures_of(result: CorrelationResult) -> list[NamedPicture]:
     """The pictures of a study: crossings, errors and, with one random spike, the phase diagram.
 
     If the study has only one structure, the errors come first.

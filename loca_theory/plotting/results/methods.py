@@ -23,7 +23,7 @@ _ROW, _WIDE = 0.2, 7.2
 
 
 @styled
-def draw_catalogue(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
+def draw_expected(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """Draw a row per method: the energy that it retains of independent entries.
 
     ``table``: Rows of :class:`~loca_theory.expressivity.simulation.Simulation` of one shape and

@@ -46,7 +46,7 @@ _LOOKS = {
 }
 
 
-def views(result: OrderingResult) -> list[NamedPicture]:
+def pictures_of(result: OrderingResult) -> list[NamedPicture]:
     """The picture of a result."""
     return [
         NamedPicture(

@@ -29,7 +29,7 @@ _PREFERRED = (Engine.EXACT, Engine.MONTE_CARLO, Engine.ASYMPTOTIC)
 _PANEL, _SINGLE_PANEL = (3.7, 2.75), (6.0, 4.2)
 
 
-def views(result: SimulationResult) -> list[NamedPicture]:
+def pictures_of(result: SimulationResult) -> list[NamedPicture]:
     """The picture of a simulation."""
     draw = partial(draw_errors, result.to_frame(), titles_of(result.manifest))
     return [NamedPicture("errors", "Error against rank or size", draw, ("methods", "ranks"))]

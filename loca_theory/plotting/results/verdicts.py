@@ -30,7 +30,7 @@ _COLORS = {
 }
 
 
-def views(result: VerificationResult) -> list[NamedPicture]:
+def pictures_of(result: VerificationResult) -> list[NamedPicture]:
     """The pictures of a verification: one, of the verdicts by question."""
     draw = partial(draw_verdicts, result.to_frame(), questions=result.ledger.questions)
     return [NamedPicture("verdicts", "Verdicts by question", draw)]
