@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# For the command of each result: its type, a heading, and the module whose ``pictures_of`` lists its
-# pictures. A module is imported only when it draws, because some modules import torch.
+# For the command of each result: its type, a heading, and the module whose ``pictures_of`` lists
+# its pictures. A module is imported only when it draws, because some modules import torch.
 PICTURES = {
     "simulate": ("SimulationResult", "Reconstruction errors", "simulation"),
     "theorem1": ("OrderingResult", "The ordering of Theorem 1", "ordering"),
