@@ -253,7 +253,10 @@ def with_fine_tunes(analysis, names, rename=lambda name: name):
         )
         for table in ("matrices", "errors", "spectra")
     }
-    return replace(analysis, **tables)
+    grid = analysis.manifest["grid"]
+    coverage = dict.fromkeys(names, grid["coverage"][grid["labels"][0]])
+    grid = {**grid, "labels": list(names), "coverage": coverage}
+    return replace(analysis, manifest={**analysis.manifest, "grid": grid}, **tables)
 
 
 def test_two_fine_tunes_share_cells_and_are_told_apart(tab, analysis, tmp_path):
