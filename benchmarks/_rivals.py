@@ -1,4 +1,4 @@
-"""Layers and models with LoCA or a PEFT method that it is compared with, and training steps.
+"""Build layers and models, each with an adapter (LoCA or a method of PEFT), and training steps.
 
 PEFT and transformers are imported inside functions, so that benchmarks that need neither run
 without them.
@@ -31,8 +31,8 @@ def _in_words(dtype: str) -> str:
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A linear layer, its number of tokens, and the budgets of the adapters."""
+class LayerCase:
+    """A linear layer to measure: its side, tokens, and the budgets of the adapters."""
 
     size: int
     components: int
@@ -46,8 +46,8 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Model:
-    """A model, its load (batch, tokens), and the budgets of the paper's experiments."""
+class ModelCase:
+    """A model to measure: its load (batch, tokens) and the budgets of the paper's experiments."""
 
     name: str
     load: tuple[int, int]
@@ -58,6 +58,9 @@ class Model:
     def __str__(self) -> str:
         load = f"{self.name}, {' x '.join(map(str, self.load))}"
         return f"{load}, B = {self.components}, r = {self.r}{_in_words(self.dtype)}"
+
+
+Case = LayerCase | ModelCase
 
 
 class Single(nn.Module):
@@ -78,7 +81,7 @@ def targets_of(model: nn.Module) -> list[str]:
 
 
 def with_adapter(model: nn.Module, config: Any) -> Any:
-    """Wrap a model with PEFT, without PEFT's own deprecation warnings."""
+    """Wrap a model with PEFT, without its warnings."""
     from peft import get_peft_model
 
     with warnings.catch_warnings():
@@ -86,13 +89,13 @@ def with_adapter(model: nn.Module, config: Any) -> Any:
         return get_peft_model(model, config)
 
 
-def adapted(model: nn.Module, rival: str, components: int, r: int) -> Any:
-    """Add the rival's adapter to the query and value layers of a model.
+def adapted(model: nn.Module, adapter: str, components: int, r: int) -> Any:
+    """Add an adapter to the query and value layers of a model, or freeze it (``frozen``).
 
     LoRA has the rank r. SHiRA, whose size is set by a rank, and C3A, whose size is set by a block
     size, come as close as possible to the number of components.
     """
-    if rival == "frozen":
+    if adapter == "frozen":
         return model.requires_grad_(requires_grad=False)
     targets = targets_of(model)
     shapes = {
@@ -100,22 +103,22 @@ def adapted(model: nn.Module, rival: str, components: int, r: int) -> Any:
         for name, layer in model.named_modules()
         if isinstance(layer, nn.Linear) and any(name.endswith(t) for t in targets)
     }
-    result = with_adapter(model, _config(rival, targets, shapes, components, r))
-    return _in_location_phase(result) if rival == "LoCA locations" else result
+    result = with_adapter(model, _config(adapter, targets, shapes, components, r))
+    return _in_location_phase(result) if adapter == "LoCA locations" else result
 
 
 def _config(
-    rival: str, targets: list[str], shapes: set[tuple[int, int]], components: int, r: int
+    adapter: str, targets: list[str], shapes: set[tuple[int, int]], components: int, r: int
 ) -> Any:
     import peft
 
     from loca_theory.adapters import LoCAConfig
 
-    if rival in LOCA:
-        implementation: Any = rival.removeprefix("LoCA").strip()
+    if adapter in LOCA:
+        implementation: Any = adapter.removeprefix("LoCA").strip()
         # Stay in the phase that is measured.
         fixed: dict[str, Any] = {"alternating_steps": 0, "implementation": implementation or "auto"}
-        if rival == "LoCA locations":
+        if adapter == "LoCA locations":
             fixed = {"coefficient_steps": 1, "location_steps": 10**9, "alternating_steps": None}
         return LoCAConfig(n_frequency=components, target_modules=targets, **fixed)
     name, options = {
@@ -124,7 +127,7 @@ def _config(
         "WaveFT": ("WaveFTConfig", {"n_frequency": components}),
         "C3A": ("C3AConfig", {"block_size": _block_size(shapes, components)}),
         "SHiRA": ("ShiraConfig", {"r": _sparse_rank(shapes, components)}),
-    }[rival]
+    }[adapter]
     return getattr(peft, name)(target_modules=targets, **options)
 
 
@@ -149,7 +152,7 @@ def _in_location_phase(model: Any) -> Any:
     return model
 
 
-def layer_step(layer: Layer, model: Any, device: str, optimizer: Any = None) -> Step:
+def layer_step(layer: LayerCase, model: Any, device: str, optimizer: Any = None) -> Step:
     """Make a step of one layer, for tokens that require a gradient, like :func:`training_step`."""
     kind: Any = {"device": device, "dtype": getattr(torch, layer.dtype)}
     x = torch.randn(layer.tokens, layer.size, requires_grad=True, **kind)
@@ -165,7 +168,7 @@ def layer_step(layer: Layer, model: Any, device: str, optimizer: Any = None) -> 
     return step
 
 
-def network(model: Model) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor | None]:
+def network(model: ModelCase) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor | None]:
     """Make a model with random weights, its inputs, and labels if it is a classifier.
 
     The global generator of torch gets the seed 0.
@@ -177,7 +180,7 @@ def network(model: Model) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor | 
     return model_of_load.to(dtype), inputs, labels
 
 
-def _network(model: Model) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor | None]:
+def _network(model: ModelCase) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor | None]:
     import transformers as hf
 
     count, tokens = model.load

@@ -1,12 +1,13 @@
-"""The dense sampler of ``simulate`` and ``analyze`` on a device and on the CPU.
+"""Compare a device with the CPU: ``simulate`` with its dense sampler, and ``analyze``.
 
 Run from the checkout: ``python -m benchmarks.devices [--device cuda] [--out FILE.json]``.
 
-- *simulation*: differences, speed over one CPU thread, which each of ``simulate``'s processes has,
-  and on CUDA the peak memory in float64 matrices.
-- *analysis*: differences and speed, for pairs of checkpoints whose increments have independent
-  normal entries; in the second matrix a low-rank matrix is added. On the CPU torch uses all its
-  threads; the parts in NumPy run on the CPU for either device.
+- *simulation*: the largest difference of the errors, the time of one CPU thread (each process of
+  ``simulate`` has one) divided by the device's, and on CUDA the peak memory in float64 matrices.
+- *analysis*: the largest relative difference of the numbers, and the time of the CPU divided by
+  the device's, for pairs of checkpoints whose increments have independent normal entries; in the
+  second matrix a low-rank matrix is added. On the CPU torch uses all its threads; the parts in
+  NumPy run on the CPU for either device.
 """
 
 from __future__ import annotations

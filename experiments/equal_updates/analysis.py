@@ -45,7 +45,7 @@ def spread(values: np.ndarray) -> float:
 
 
 def spreads(measured: Scores, design: Design = DESIGN) -> pd.Series:
-    """The spread of the methods with defaults, in points, by rule."""
+    """The spread of the methods at PEFT's default settings, in points, by rule."""
     count = len(design["defaults"])
     return pd.Series({rule: spread(values[..., :count]) for rule, values in measured.items()})
 
@@ -58,13 +58,13 @@ def spread_verdicts(measured: Scores, design: Design = DESIGN) -> pd.DataFrame:
         return lambda drawn: spread(drawn[rule][..., :count]) / spread(drawn[ONE_RATE])
 
     def points(drawn: Scores) -> float:
-        # Without LoRA, the first method, which has one rate by both rules.
+        # LoRA, the first method, is left out: both rules give it the same rate.
         return float((drawn[TUNED] - drawn[EQUAL_UPDATE])[..., 1:].mean())
 
     statistics = {
-        "spread at one step / at one rate": ratio(EQUAL_UPDATE),
+        "spread at equal first updates / at one rate": ratio(EQUAL_UPDATE),
         "spread when tuned / at one rate": ratio(TUNED),
-        "points of tuning beyond one step": points,
+        "points of tuning beyond equal first updates": points,
     }
     lines = {}
     for title, statistic in statistics.items():

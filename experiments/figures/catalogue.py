@@ -1,4 +1,7 @@
-"""The figures that are drawn from the tables of experiments: what each shows, and its data."""
+"""The figures of the experiments.
+
+``catalogue.toml`` says what each shows and from which tables; this module, which function draws it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figure of the comparisons that decide the claims on fine-tuning."""
+"""Figure of the comparisons that decide the claims on fine-tuning; ``runs`` shares its words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WORDS = {
     "inconclusive": ("undecided", GREY),
 }
 _ROW = 0.36
-_MARGIN, _KINDS = "#e8e8e8", "#777777"
+_MARGIN_COLOR, _KINDS_COLOR = "#e8e8e8", "#777777"
 _NOTES = (
     "V1 to V5: the paper's ablations of LoCA; in V1 the locations are drawn at random and stay.\n"
     "reselect, swap: this package's searches for locations instead of the paper's."
@@ -61,9 +61,9 @@ def draw_comparisons(table: pd.DataFrame) -> Figure:
             axis.text(1.02, height, difference_in_words(line), **beside, **look)
     mark = partial(Line2D, [], [])
     marks = [
-        mark(color=_KINDS, marker=".", linestyle="none", label="one kind of task"),
+        mark(color=_KINDS_COLOR, marker=".", linestyle="none", label="one kind of task"),
         mark(color="#222222", marker="o", ms=4, lw=2.5, label="mean, and bounds that decide"),
-        mark(color=_MARGIN, linewidth=6, label="within the margin fixed beforehand"),
+        mark(color=_MARGIN_COLOR, linewidth=6, label="within the margin fixed beforehand"),
     ]
     supported = (table["verdict"] == "supported").sum()
     canvas.headline(
@@ -121,10 +121,10 @@ def draw_group(axis: Axes, table: pd.DataFrame) -> None:
     heights = range(len(table))[::-1]
     for height, line in zip(heights, table.to_dict("records"), strict=True):
         _, color = _WORDS[line["verdict"]]
-        axis.barh(height, 2 * line["margin"], left=-line["margin"], height=0.8, color=_MARGIN)
+        axis.barh(height, 2 * line["margin"], left=-line["margin"], height=0.8, color=_MARGIN_COLOR)
         means = means_of_kinds(line)
         # Above the bounds, so that these do not hide them.
-        axis.plot(means, height + 0.25 + 0 * means, ".", color=_KINDS, ms=5, zorder=3)
+        axis.plot(means, height + 0.25 + 0 * means, ".", color=_KINDS_COLOR, ms=5, zorder=3)
         axis.plot([line["low"], line["high"]], [height] * 2, color=color, lw=2.5, zorder=4)
         axis.plot(line["difference"], height, "o", color=color, markersize=6, zorder=5)
     axis.axvline(0, color="#444444", linewidth=0.8, zorder=2)

@@ -1,4 +1,4 @@
-"""Figure of the trained numbers, the first step and the loss in PEFT's public comparison."""
+"""Figure of training loss against trained numbers and first steps in PEFT's public comparison."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MESSAGE = "The first step orders the losses no better than the trained numbers 
 
 @styled
 def draw_first_steps(runs: pd.DataFrame) -> Figure:
-    """A point per published run: its training loss over its trained numbers and its first step.
+    """A point per published run: training loss against its trained numbers and its first step.
 
     ``runs``: the fitted runs of ``experiments.peft_benchmark``.
     """

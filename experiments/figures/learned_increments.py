@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.figures.runs import nothing_to_draw
+from experiments.figures.runs import every_run_diverged
 from loca_theory.expressivity.limits import low_rank_fraction
 from loca_theory.plotting.canvas import Canvas, styled
 
@@ -20,7 +20,7 @@ def draw_learned_increments(table: pd.DataFrame) -> Figure:
     Below each is the fraction of the energy in its 4 largest singular values; stripes have 100%.
     """
     if table.empty:
-        raise nothing_to_draw()
+        raise every_run_diverged()
     pictures = dict(iter(table.groupby(["title", "layer"])["values"]))
     methods, layers = (list(dict.fromkeys(table[name])) for name in ("title", "layer"))
     layers = list(dict.fromkeys((layers[0], layers[-1])))

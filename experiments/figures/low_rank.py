@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.figures.runs import nothing_to_draw
+from experiments.figures.runs import every_run_diverged
 from loca_theory.plotting.canvas import BLACK, BLUE, Canvas, styled
 from loca_theory.plotting.looks import LOOKS
 
@@ -39,7 +39,7 @@ def draw_low_rank(table: pd.DataFrame) -> Figure:
     """
     table = table[table["retained"].notna()]
     if table.empty:
-        raise nothing_to_draw()
+        raise every_run_diverged()
     tasks = {task: _in_rows(_at_ratio(part)) for task, part in table.groupby("task", sort=False)}
     shown = pd.concat(tasks.values())
     rows = {name: height for height, name in enumerate(dict.fromkeys(shown["row"]))}

@@ -12,7 +12,7 @@ from experiments.published.page import STUDIES, winners
 from loca_theory.plotting.canvas import HEADLINE, Picture, styled
 from loca_theory.plotting.looks import LOOKS
 
-_SIZE, _RANK = 768, 8
+_SIZE, _TICK_EVERY = 768, 8
 _THEOREM = {"printed line": "random locations", "LoRA": "LoRA", "LoCA": "LoCA"}
 # Short names of the studies of published fine-tunes.
 _SHORT = {
@@ -55,7 +55,7 @@ def _theorem(axis: Axes, table: pd.DataFrame) -> None:
         right = of_size["r"].max()
         axis.text(right + 0.6, height, title, color=look.color, va="center", fontsize=8)
     axis.set(xlabel=f"LoRA rank r, K = {_SIZE}", ylabel="relative error")
-    axis.set_xticks(sorted(set(of_size["r"][of_size["r"] % _RANK == 0])))
+    axis.set_xticks(sorted(set(of_size["r"][of_size["r"] % _TICK_EVERY == 0])))
     axis.set_xlim(right=of_size["r"].max() + 13)
     axis.set_title("Independent normal entries: error")
 

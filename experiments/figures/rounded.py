@@ -1,6 +1,6 @@
 """Figure of what ``extract`` gains by looking inside rounding cells.
 
-Left, how much of a known change it recovers; right, its gain on published fine-tunes.
+Left, the fraction of a known change that it misses; right, its gain on published fine-tunes.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def _draw_setting(axis: Axes, lines: pd.DataFrame) -> None:
 def draw_training(table: pd.DataFrame, verdicts: pd.DataFrame | None = None) -> Figure:
     """Validation loss over the steps: means over seeds with standard errors; a panel per task."""
     if table.empty:
-        raise nothing_to_draw()
+        raise every_run_diverged()
     canvas = _panels(table, 2.6)
     tasks = table.groupby("task", sort=False)
     for axis, (task, rows) in zip(canvas.axes.flat, tasks, strict=False):
@@ -199,7 +199,7 @@ def _over_many_tasks(verdicts: pd.DataFrame) -> str:
     )
 
 
-def nothing_to_draw() -> InvalidArgumentError:
+def every_run_diverged() -> InvalidArgumentError:
     """The error of a table without a single finished run."""
     return InvalidArgumentError("every run diverged, so there is nothing to draw")
 
@@ -208,7 +208,7 @@ def _with_mean(table: pd.DataFrame) -> pd.DataFrame:
     """The rows with a mean, that is with at least one run that did not diverge."""
     finite = table[np.isfinite(table["mean"].astype(float))]
     if finite.empty:
-        raise nothing_to_draw()
+        raise every_run_diverged()
     return finite.astype({"mean": float, "low": float, "high": float})
 
 

@@ -45,12 +45,16 @@ def adapt(
     targets: Sequence[str],
     head: str | None,
     seed: int,  # of random locations, and of random factors that are never trained
-    # Settings of LoCA other than the variant's: B_s as a fraction, fields of its configuration.
-    overrides: Mapping[str, Any] | None = None,
+    # Settings of LoCA where the method fixes none: ``alternating``, a fraction of the steps, and
+    # fields of LoCAConfig.
+    loca_defaults: Mapping[str, Any] | None = None,
 ) -> nn.Module:
-    """Add the adapter and return the model to train; the given model is modified too."""
-    shape = target_shape(model, targets)
-    check_runnable(method, budget, shape, overrides or {})
+    """Add the adapter, if the method has one, and choose what is trained; return the model.
+
+    The given model is modified too.
+    """
+    shape, loca_defaults = target_shape(model, targets), loca_defaults or {}
+    check_runnable(method, budget, shape, loca_defaults)
     if method.kind == "default":
         return with_adapter(model, default_config(method, seed), targets, head)
     if not method.has_budget:
@@ -60,7 +64,8 @@ def adapt(
             is_bias = method.kind == "biases" and name.rsplit(".", 1)[-1] == "bias"
             parameter.requires_grad_(_is_head(name, head) or is_bias or method.kind == "full")
         return model
-    return with_adapter(model, _config(method, budget, shape, seed, overrides or {}), targets, head)
+    config = _config(method, budget, shape, seed, loca_defaults)
+    return with_adapter(model, config, targets, head)
 
 
 def with_adapter(model: nn.Module, config: Any, targets: Sequence[str], head: str | None) -> Any:
@@ -68,7 +73,8 @@ def with_adapter(model: nn.Module, config: Any, targets: Sequence[str], head: st
     config.target_modules = set(targets)
     config.modules_to_save = [head] if head else None
     with warnings.catch_warnings():
-        # About layers that store weights transposed, and names that transformers has replaced.
+        # PEFT warns of layers that store weights transposed and of names that transformers has
+        # replaced; all its warnings are silenced.
         warnings.simplefilter("ignore")
         return require_peft().get_peft_model(model, config)
 
@@ -85,7 +91,11 @@ def default_config(method: Method, seed: int) -> Any:
 
 
 def _config(
-    method: Method, budget: Budget, shape: tuple[int, int], seed: int, overrides: Mapping[str, Any]
+    method: Method,
+    budget: Budget,
+    shape: tuple[int, int],
+    seed: int,
+    loca_defaults: Mapping[str, Any],
 ) -> Any:
     (p, q), r, package = shape, budget.r, require_peft()
     numbers = (p + q) * r
@@ -114,7 +124,7 @@ def _config(
             return kind(
                 n_frequency=numbers, scaling=scaling, init_weights=True, random_loc_seed=seed
             )
-    settings: dict[str, Any] = {**overrides, **method.options}
+    settings: dict[str, Any] = {**loca_defaults, **method.options}
     steps = alternating_steps(settings, budget)
     for name in ("alternating", "endless"):
         settings.pop(name, None)

@@ -1,4 +1,4 @@
-"""The options that all commands of fine-tuning have, and the session that they make."""
+"""The options of ``experiments.study``, ``everything`` and ``complexity``, and their session."""
 
 from __future__ import annotations
 

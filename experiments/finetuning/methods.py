@@ -26,7 +26,8 @@ from loca_theory.errors import InvalidArgumentError
 # The grid of learning rates, and how many neighbouring rates are tried for a method.
 _LADDER = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0, 10.0)
 _RATES = 4
-# B_s as a fraction of all steps: 10 to 20% are best according to the paper.
+# Fraction of all steps in which LoCA searches for locations (the paper's B_s): 10 to 20% are best
+# according to the paper.
 _ALTERNATING = 0.2
 
 
@@ -55,14 +56,14 @@ class Method:
         """Whether it trains parameters of the pretrained model itself."""
         return self.kind in ("full", "biases")
 
-    def rates(self, tasks: str, beyond: int = 0) -> tuple[float, ...]:
-        """The learning rates that are tried on a group of tasks, and others on either side."""
-        if tasks not in self.lowest:
+    def rates(self, group: str, beyond: int = 0) -> tuple[float, ...]:
+        """The learning rates tried on a group of tasks, and ``beyond`` more on either side."""
+        if group not in self.lowest:
             raise InvalidArgumentError(
-                f"{self.title} cannot be run on the tasks of the group {tasks}; choose another "
+                f"{self.title} cannot be run on the tasks of the group {group}; choose another "
                 "method or task"
             )
-        start = _LADDER.index(self.lowest[tasks])
+        start = _LADDER.index(self.lowest[group])
         return _LADDER[max(start - beyond, 0) : start + _RATES + beyond]
 
 
@@ -85,7 +86,7 @@ def find_method(name: str) -> Method:
     """The method with a name, unless it is not run."""
     method = find("method", name, methods())
     if method.kind == "not-run":
-        raise InvalidArgumentError(f"{method.title} are not run: {method.reason}")
+        raise InvalidArgumentError(f"the method {method.title} is not run: {method.reason}")
     return method
 
 
@@ -106,12 +107,12 @@ def target_shape(model: nn.Module, targets: Sequence[str]) -> tuple[int, int]:
 
 
 def check_runnable(
-    method: Method, budget: Budget, shape: tuple[int, int], overrides: Mapping[str, Any]
+    method: Method, budget: Budget, shape: tuple[int, int], loca_defaults: Mapping[str, Any]
 ) -> None:
     """Check that a method can be run with a budget and settings, before anything is run."""
     if not method.has_budget:
         return
-    settings = {**overrides, **method.options}
+    settings = {**loca_defaults, **method.options}
     search, steps = settings.get("location_search"), alternating_steps(settings, budget)
     period = settings.get("coefficient_steps", 10) + settings.get("location_steps", 20)
     if is_prune_and_regrow(str(search)) and steps is not None and 0 < steps < period:
@@ -136,7 +137,7 @@ def check_runnable(
 
 
 def alternating_steps(settings: Mapping[str, Any], budget: Budget) -> int | None:
-    """B_s of LoCA; None for a search to the end."""
+    """Steps in which LoCA searches for locations (the paper's B_s); None if it never ends."""
     if settings.get("endless", False):
         return None
     steps = round(settings.get("alternating", _ALTERNATING) * budget.steps)

@@ -36,7 +36,7 @@ class Run:
             targets=chosen["targets"],
             head=self.head,
             seed=int(generator(seed, "finetuning.places").integers(2**31)),
-            overrides={"location_lr": p["location_rate"], **p["loca"]} if is_loca else None,
+            loca_defaults={"location_lr": p["location_rate"], **p["loca"]} if is_loca else None,
         )
         self.is_adalora = method.kind == "adalora"
         head_rate = p["rate"] if method.kind == "head" else chosen["head_rate"]

@@ -2,9 +2,13 @@
 
 A kind is live if full fine-tuning beats linear probing by 2 points; the others are set apart.
 ``python -m experiments.live_kinds`` prints the design, its power, and what the stored runs say.
-With the folder of the published texts, whose sources are in the designs, it continues the runs,
-phase by phase; it can be stopped at any time. Commit 7c565700 is the last that could run the
-diagnosis, ``diagnosis.toml``, whose rows are stored.
+With ``--data``, the folder of the published texts, whose sources are in the designs, it continues
+the runs, phase by phase; it can be stopped at any time. Prepared tasks are stored in
+``loca-results/experiments/tasks`` of the current folder, and rows, without ``--out``, in
+``figures/live-kinds`` of the checkout.
+
+It also prints the diagnosis, ``diagnosis.toml``: why runs of ``experiments.pretrained`` failed. Its
+rows are stored; commit 7c565700 is the last that could run it.
 """
 
 from __future__ import annotations

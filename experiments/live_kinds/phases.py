@@ -1,6 +1,8 @@
-"""Which runs come next: those that tune, then those that show which kinds are live, then the rest.
+"""Which runs come next: tuning, then liveness, then the main comparison.
 
-Each phase follows from the rows of the phases before, by the rules of the design alone.
+Liveness asks of each kind of tasks whether full fine-tuning beats linear probing. Each phase
+follows from the rows of the phases before, by the rules of the design alone.
+``experiments.equal_updates`` reads its design and tunes with this module too.
 """
 
 from __future__ import annotations

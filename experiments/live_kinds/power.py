@@ -1,4 +1,4 @@
-"""The power of the tests of the design, and of equivalence, by simulation.
+"""The power of the tests of ``experiments.live_kinds``, and of equivalence, by simulation.
 
 The differences of the kinds of both primary comparisons are normal, with one mean and standard
 deviation; both have the same reference, so their correlation is taken to be 1/2.
@@ -30,14 +30,15 @@ def powers(gaps: Sequence[float], spread: float, design: Design = DESIGN) -> dic
     """
     rng = generator(0, "live-kinds.power")
     common, *noises = rng.normal(size=(3, _DRAWS, len(gaps)))
-    none = spread * np.sqrt(0.5) * (np.array(noises) - common)
+    without_difference = spread * np.sqrt(0.5) * (np.array(noises) - common)
     is_first = np.array([1, 0])[:, None, None]
-    everywhere, alone = none + design["margin"], none + design["margin"] * is_first
+    everywhere = without_difference + design["margin"]
+    alone = without_difference + design["margin"] * is_first
     inside = {
-        "points": _is_inside(none[0], design["margin"]),
-        "fractions": _is_inside(none[0] / np.array(gaps), design["fraction_margin"]),
+        "points": _is_inside(without_difference[0], design["margin"]),
+        "fractions": _is_inside(without_difference[0] / np.array(gaps), design["fraction_margin"]),
     }
-    is_seen = holm(student(none).p_value)[0] <= LEVEL
+    is_seen = holm(student(without_difference).p_value)[0] <= LEVEL
     outcomes = {
         "shown": holm(student(everywhere).p_value)[0] <= LEVEL,
         "alone": holm(student(alone).p_value)[0] <= LEVEL,

@@ -8,7 +8,7 @@ In a checkout of PEFT whose version this package supports, installed with ``pip 
         experiments/loca/llama-3.2-3B-n_frequency-5000
 
 The arguments after ``run.py`` are those of ``run.py``. This is a script and not a module of
-``experiments``, because PEFT's folder has one of that name.
+``experiments``, because PEFT's folder has a folder ``experiments`` too.
 """
 
 import runpy

@@ -55,8 +55,8 @@ def by_kind(of_task: pd.DataFrame, design: Design = FIRST) -> pd.DataFrame:
     return pd.DataFrame({k: of_task.loc[tasks].mean() for k, tasks in kinds.items() if tasks}).T
 
 
-def units(design: Design) -> pd.Series:
-    """Points of the unit of each kind: 1, or as the design has it."""
+def points_per_unit(design: Design) -> pd.Series:
+    """Points in the unit of each kind's differences: 1, or what ``units`` of the design says."""
     return pd.Series({kind: design.get("units", {}).get(kind, 1.0) for kind in design["kinds"]})
 
 
@@ -73,7 +73,7 @@ def compare(
         paired = (scores[method] - scores[reference]).reset_index(name="difference")
         paired = paired.pivot_table(index="task", columns="seed", values="difference")
         kinds = by_kind(paired, design)
-        kinds = kinds.div(units(design)[kinds.index], axis=0)
+        kinds = kinds.div(points_per_unit(design)[kinds.index], axis=0)
         of_kind, of_seed = kinds.mean(axis=1), kinds.mean()
         mean, low, high, p_value = student(of_kind)
         line: Row = {"seeds": len(of_seed), "difference": mean, "low": low, "high": high}
@@ -155,7 +155,7 @@ def _text_error(rows: Sequence[Row], method: str, design: Design) -> float:
     variances = differences.map(lambda values: values.var(ddof=1) / len(values))
     kinds = {kind: variances.reindex(tasks).dropna() for kind, tasks in design["kinds"].items()}
     of_kinds = [
-        of_kind.sum() / (len(of_kind) * units(design)[kind]) ** 2
+        of_kind.sum() / (len(of_kind) * points_per_unit(design)[kind]) ** 2
         for kind, of_kind in kinds.items()
         if len(of_kind)
     ]

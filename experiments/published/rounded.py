@@ -19,8 +19,8 @@ import torch
 
 from experiments.published.files import WHEELS
 from experiments.published.rounded_pairs import (
+    EVERY,
     MERGED_RANKS,
-    PAIRS,
     STEPS,
     WIDTH,
     Form,
@@ -39,11 +39,11 @@ from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.tables import store_rows
 from loca_theory.transforms import idct2
 
-FORMS = ("bfloat16", "float16")
+FORMAT_NAMES = ("bfloat16", "float16")
 SCALES = (1.0, 1 / 3, 0.1, 1 / 30, 0.01)
 RANKS = (4, 16)
 MERGES, LAYER = "merges", "layer.weight"
-PARTS = (*PAIRS, MERGES)
+PARTS = (*EVERY, MERGES)
 METHODS = tuple(form.method for form in ADAPTERS.values())  # LoRA, LoCA and entries
 WARNING = "Stored in "
 
@@ -69,12 +69,12 @@ def made(extraction: Extraction, name: str) -> torch.Tensor:
 def extracted(
     base: Mapping[str, torch.Tensor],
     change: Mapping[str, torch.Tensor],
-    form: Format,
+    stored_as: Format,
     rank: int,
     methods: Sequence[Form] = ("lora", "loca"),
 ) -> Iterator[Row]:
     """A row per matrix and method: what the adapters retain of the change that was made."""
-    pairs = {key: stored(base[key], change[key], form) for key in base}
+    pairs = {key: stored(base[key], change[key], stored_as) for key in base}
     moved = {key: pair for key, pair in pairs.items() if not torch.equal(*pair)}
     if not moved:
         return
@@ -87,7 +87,7 @@ def extracted(
         for row in inside.matrices:
             truth = change[row.name]
             before, after = moved[row.name]
-            cells = rounding_cells(before.double(), after.double(), form)
+            cells = rounding_cells(before.double(), after.double(), stored_as)
             increments = [made(extraction, row.name) for extraction in (inside, ignored)]
             errors = [
                 float((increment - truth).square().sum() / truth.square().sum())
@@ -95,7 +95,7 @@ def extracted(
             ]
             entries = [float(cells.contain(new.float()).double().mean()) for new in increments]
             count = int((before != after).count_nonzero())
-            law = rounded_change(form, float(truth.std()), float(base[row.name].std()))
+            law = rounded_change(stored_as, float(truth.std()), float(base[row.name].std()))
             yield {
                 "matrix": row.name,
                 "p": row.shape[0],
@@ -139,7 +139,7 @@ def verdicts(base: Weights, change: Weights) -> Iterator[Row]:
 
     truth = analysed(base, {key: base[key] + change[key] for key in base})
     true_best, goal = winners(truth), retained(truth)
-    for name in FORMS:
+    for name in FORMAT_NAMES:
         for scale in SCALES:
             pairs = {key: stored(base[key], scale * change[key], FORMATS[name]) for key in base}
             pairs = {key: pair for key, pair in pairs.items() if not torch.equal(*pair)}
@@ -168,7 +168,7 @@ def measure(part: str, data: Path) -> dict[str, list[Row]]:
         return {"adapters": list(merged())}
     base, change = published(part, data)
     adapters = list[Row]()
-    for name, scale, rank in product(FORMS, SCALES, RANKS):
+    for name, scale, rank in product(FORMAT_NAMES, SCALES, RANKS):
         fields = {"study": part, "format": name, "scale": scale}
         scaled = {key: scale * matrix for key, matrix in change.items()}
         adapters += [{**fields, **row} for row in extracted(base, scaled, FORMATS[name], rank)]
@@ -178,7 +178,7 @@ def measure(part: str, data: Path) -> dict[str, list[Row]]:
 
 def merged() -> Iterator[Row]:
     """The rows of merges, by adapters of half the rank, of the rank and of twice the rank."""
-    for name, steps in product(FORMS, STEPS):
+    for name, steps in product(FORMAT_NAMES, STEPS):
         for method, rank, base, change in merges(steps, FORMATS[name]):
             fields = {"study": f"merged {method}, r = {rank}", "format": name, "scale": steps}
             for size in (rank // 2, rank, 2 * rank):
@@ -194,8 +194,8 @@ def main(data: Path, out: Path) -> None:
 
     Example: python -m experiments.published.rounded --data wheels
     """
-    wheels = [package for study in PAIRS for package in STUDIES[study].packages]
-    grid = {"wheels": wheels, "formats": FORMS, "scales": SCALES, "ranks": RANKS}
+    wheels = [package for study in EVERY for package in STUDIES[study].packages]
+    grid = {"wheels": wheels, "formats": FORMAT_NAMES, "scales": SCALES, "ranks": RANKS}
     merges = {"merged ranks": MERGED_RANKS, "steps": STEPS, "width": WIDTH}
     about = manifest(grid={**grid, **merges}, seed=0, dtype="float64")
     tables: dict[str, list[Row]] = {"adapters": [], "verdicts": []}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from benchmarks._bounds import Rates, Work, bounds
-from benchmarks.layer import Layer, measure
+from benchmarks.layer import LayerCase, measure
 from loca_theory.adapters import CosineSpectrum
 from loca_theory.adapters.pattern import compressed_rows
 
@@ -81,7 +81,7 @@ def test_the_largest_time_is_the_bound(monkeypatch, rates, reason, milliseconds)
 
 
 def test_rivals_have_their_bound():
-    load, names = Layer(16, 20, 8, 2, "bfloat16"), ("frozen", "LoRA", "LoCA", "LoCA locations")
+    load, names = LayerCase(16, 20, 8, 2, "bfloat16"), ("frozen", "LoRA", "LoCA", "LoCA locations")
     rows = {row["rival"]: row for row in measure(load, "cpu", 2, names, tiny=True)}
     assert list(rows) == list(names)
     counts = [row["operations"] for row in rows.values()]

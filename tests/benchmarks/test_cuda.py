@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from benchmarks import _page, _record, cuda, layer
 from benchmarks._measure import compare
-from benchmarks._rivals import Layer
+from benchmarks._rivals import LayerCase
 
 
 def python(script):
@@ -176,7 +176,7 @@ def test_results_are_stored_after_every_comparison(tmp_path):
 
 def test_rivals_have_as_many_parameters_as_they_can():
     names = ("LoRA", "C3A", "SHiRA", "LoCA")
-    builds = layer._builds(Layer(768, 1000, 1, 8), names, "cpu")
+    builds = layer._builds(LayerCase(768, 1000, 1, 8), names, "cpu")
     # C3A has pq/b with b a divisor of 768; SHiRA as many as a LoRA of a whole rank.
     counts = {name: build()[1]["trained"] for name, build in builds.items()}
     assert counts == {"LoRA": 2 * 768 * 8, "C3A": 768, "SHiRA": 1536, "LoCA": 1000}

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy.stats import t
 
-from experiments.finetuning.comparisons.differences import draw_of
+from experiments.finetuning.comparisons.differences import random_choice_of
 from experiments.pretrained import analysis
 from experiments.pretrained.runs import FIRST, stored
 
@@ -42,7 +42,7 @@ def kind_of(task):
 def bounds_by_draws(differences, tasks, level):
     """Student's bounds of the mean with the cluster-robust standard error over draws."""
     mean = np.mean(differences)
-    sums = pd.Series(differences - mean).groupby([str(draw_of(task)) for task in tasks]).sum()
+    sums = pd.Series(differences - mean).groupby(list(map(random_choice_of, tasks))).sum()
     count = len(sums)
     error = np.sqrt(count / (count - 1) * np.square(sums).sum()) / len(tasks)
     width = t.isf(level, count - 1) * error
@@ -76,8 +76,8 @@ def test_a_row_has_the_stored_differences_and_bounds(page, verdicts, title, name
 
 def test_the_variants_hold_as_many_draws_as_the_page_says(verdicts):
     tasks = list(verdicts.loc["many-loca", "task_names"])
-    assert len({(kind_of(task), draw_of(task)) for task in tasks}) == 41
-    assert len({draw_of(task) for task in tasks}) == 25
+    assert len({(kind_of(task), random_choice_of(task)) for task in tasks}) == 41
+    assert len({random_choice_of(task) for task in tasks}) == 25
 
 
 def test_the_loss_by_images_and_texts_is_the_stored_one(page, verdicts):

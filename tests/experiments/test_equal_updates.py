@@ -158,7 +158,9 @@ def test_the_ratio_by_loops(design):
             total += sum((mean - sum(means) / 5) ** 2 for mean in means) / 4
         return total / 4
 
-    row = analysis.spread_verdicts(measured, design).loc["spread at one step / at one rate"]
+    row = analysis.spread_verdicts(measured, design).loc[
+        "spread at equal first updates / at one rate"
+    ]
     assert row["value"] == pytest.approx((variance(EQUAL_UPDATE) / variance(ONE_RATE)) ** 0.5)
     assert row["value"] == pytest.approx(0.5, abs=0.05)
     assert row["low"] <= row["value"] <= row["high"]
@@ -169,7 +171,7 @@ def test_the_ratio_by_loops(design):
 )
 def test_what_the_ratio_shows(scale, noise, shows, design):
     result = analysis.spread_verdicts(made_up(scale, noise=noise), design)
-    assert result.loc["spread at one step / at one rate", "shows"] == shows
+    assert result.loc["spread at equal first updates / at one rate", "shows"] == shows
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,7 @@ def test_what_the_ratio_shows(scale, noise, shows, design):
 )
 def test_what_tuning_is_worth(gain, noise, shows, design):
     result = analysis.spread_verdicts(made_up(0.5, gain, noise), design)
-    row = result.loc["points of tuning beyond one step"]
+    row = result.loc["points of tuning beyond equal first updates"]
     assert row["shows"] == shows
     if noise < 1:
         assert row["value"] == pytest.approx(gain, abs=0.05)
@@ -205,5 +207,5 @@ def test_the_command_prints_the_design_and_then_the_result(rows, design, monkeyp
     monkeypatch.setattr(runs, "stored", lambda _: full)
     done = CliRunner().invoke(command.main, [])
     assert done.exit_code == 0, done.output
-    assert "spread at one step / at one rate" in done.output
+    assert "spread at equal first updates / at one rate" in done.output
     assert "at an end of their grid: waveft-default, shira-default" in done.output

@@ -54,7 +54,7 @@ def test_an_analysis_is_of_the_stored_pair_and_the_truth_of_the_change():
     base = {"a.weight": torch.randn(64, 48).double()}
     change = {"a.weight": 0.1 * torch.randn(64, 2).double() @ torch.randn(2, 48).double()}
     rows = list(rounded.verdicts(base, change))
-    assert len(rows) == len(rounded.FORMS) * len(rounded.SCALES)
+    assert len(rows) == len(rounded.FORMAT_NAMES) * len(rounded.SCALES)
     first, last = rows[0], rows[len(rounded.SCALES) - 1]
     assert first["true_winner"] == first["winner"] == "LoRA"
     assert not first["warned"]
@@ -74,7 +74,7 @@ def test_the_parts_join_two_tables(tmp_path, monkeypatch):
         pd.read_parquet(tmp_path / f"rounded-{name}.parquet") for name in ("adapters", "verdicts")
     )
     assert list(adapters["study"]) == list(rounded.PARTS)
-    assert list(verdicts["study"]) == list(rounded.PAIRS)
+    assert list(verdicts["study"]) == list(rounded.EVERY)
 
 
 def test_the_figure_has_both_errors_of_merges_and_a_point_per_adapter():

@@ -87,7 +87,7 @@ def adapted(form, method):
         options = {"targets": ["query", "value"], "head": "head", "seed": seed}
         if tuner.kind == "loca":
             alternation = {"coefficient_steps": 1, "location_steps": 1, "alternating": 1.0}
-            options["overrides"] = alternation
+            options["loca_defaults"] = alternation
         model = adapt(model, tuner, Budget(1, 20), **options)
         source = torch.Generator().manual_seed(seed)
         for parameter in model.parameters():

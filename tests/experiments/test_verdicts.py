@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.finetuning.comparisons.differences import draw_of
+from experiments.finetuning.comparisons.differences import random_choice_of
 from experiments.finetuning.tasks import generation, images, packages
 from experiments.verdicts import (
     Estimate,
@@ -111,14 +111,16 @@ def test_tasks_of_one_draw_count_as_one():
 
 
 def test_variants_share_what_their_tasks_draw():
-    """The draw is that of the modules that make the tasks, where variants of a kind differ."""
-    assert draw_of("digits-3") == draw_of("small-digits-3") != draw_of("digits-4")
-    assert draw_of("docstrings-3") == draw_of("source-3") != draw_of("generation-3")
-    assert draw_of("digits-3") == f"digits {images._new_digits(3)}"
+    """The choice is that of the modules that make the tasks, where variants of a kind differ."""
+    assert random_choice_of("digits-3") == random_choice_of("small-digits-3")
+    assert random_choice_of("digits-3") != random_choice_of("digits-4")
+    assert random_choice_of("docstrings-3") == random_choice_of("source-3")
+    assert random_choice_of("source-3") != random_choice_of("generation-3")
+    assert random_choice_of("digits-3") == f"digits {images._new_digits(3)}"
     half, _ = packages._halves(3)
-    assert draw_of("source-3") == f"packages {sorted(half)}"
-    assert draw_of("generation-3").removeprefix("text of ") in str(generation._root(3))
-    assert draw_of("digits") == "digits"
+    assert random_choice_of("source-3") == f"packages {sorted(half)}"
+    assert random_choice_of("generation-3").removeprefix("text of ") in str(generation._root(3))
+    assert random_choice_of("digits") == "digits"
 
 
 def test_values_without_spread():

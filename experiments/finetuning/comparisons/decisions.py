@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.finetuning.comparisons.design import Comparison, Design
-from experiments.finetuning.comparisons.differences import differences, draw_of
+from experiments.finetuning.comparisons.differences import differences, random_choice_of
 from experiments.finetuning.settings import kind_of
 from experiments.verdicts import (
     LEVEL,
@@ -79,7 +79,7 @@ def decide_all(design: Design, runs: pd.DataFrame) -> list[Decided]:
 
 
 def decide(comparison: Comparison, differences: np.ndarray, family_size: int) -> Decision:
-    """Decide a comparison from its paired differences (T, n), of which none is missing."""
+    """Decide a comparison from its paired differences, of shape (tasks, seeds); none is missing."""
     level, (tasks, seeds) = LEVEL / family_size, differences.shape
 
     def verdict(estimate: Estimate) -> str:
@@ -89,7 +89,7 @@ def decide(comparison: Comparison, differences: np.ndarray, family_size: int) ->
     low, high = estimate.bounds(level)
     values: dict[str, Any] = {**estimate._asdict(), "low": low, "high": high}
     values["fixed_low"], values["fixed_high"] = over_fixed_tasks(differences).bounds(level)
-    kinds, draws = ([of(task) for task in comparison.tasks] for of in (kind_of, draw_of))
+    kinds, draws = ([of(task) for task in comparison.tasks] for of in (kind_of, random_choice_of))
     if 1 < len(set(kinds)) < len(kinds):
         # Student's t over the means of kinds.
         masks = [np.equal(kinds, kind) for kind in sorted(set(kinds))]

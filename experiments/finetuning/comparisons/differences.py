@@ -1,4 +1,4 @@
-"""Differences of runs, paired by seed, and what tasks have in common."""
+"""Differences of runs, paired by seed, and which variants of tasks share a random choice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def scores(runs: pd.DataFrame, measure: str) -> pd.Series:
     """Scores of runs in points, by accuracies or losses; a diverged run has its task's worst.
 
     Raises:
-        InvalidArgumentError: a run that did not diverge lacks the measure, or it is another one.
+        InvalidArgumentError: a run that did not diverge lacks the measure, or ``measure`` is
+            accuracy and some runs have another.
     """
     diverged = runs["diverged"].astype(bool)
     column = "loss" if measure == "loss" else "metric"
@@ -39,7 +40,7 @@ def scores(runs: pd.DataFrame, measure: str) -> pd.Series:
 
 
 def differences(runs: pd.DataFrame, comparison: Comparison) -> np.ndarray:
-    """Paired differences (T, n) of a comparison; NaN where a run is missing."""
+    """Paired differences of a comparison, of shape (tasks, seeds); NaN where a run is missing."""
     seeds, gaps = range(comparison.seeds), []
     for task in comparison.tasks:
         of_task = runs[runs["task"] == task]
@@ -75,12 +76,14 @@ def _selected(runs: pd.DataFrame, task: str, arm: Arm) -> pd.Series:
     return is_selected
 
 
-def draw_of(task: str) -> str:
-    """The random choices of a variant of a task; for a task that is not a variant, its name.
+def random_choice_of(task: str) -> str:
+    """The random choice of a variant of a task; for a task that is not a variant, its name.
 
-    Variants with equal draws are dependent. The seed is the number of the variant, whatever its
-    kind: ``digits-3`` and ``small-digits-3`` have the same new digits, ``docstrings-3`` and
-    ``source-3`` the same packages, and two numbers can give the same turn or package.
+    It repeats what modules of ``experiments.finetuning.tasks`` choose;
+    tests/experiments/test_verdicts.py compares most of both. Variants with equal choices are
+    dependent. The seed is the number of the variant, whatever its kind: ``digits-3`` and
+    ``small-digits-3`` have the same new digits, ``docstrings-3`` and ``source-3`` the same
+    packages, and two numbers can give the same turn or package.
     """
     kind, packages = kind_of(task), [*PACKAGES, *OTHER_PACKAGES]
     if kind == task:

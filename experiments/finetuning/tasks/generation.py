@@ -1,6 +1,6 @@
 """Task ``generation``: bytes of docstrings, for a small transformer pretrained on source.
 
-Variant 0 (``draw``) reads Python's standard library, others a random installed package. The splits
+``draw`` 0 reads Python's standard library, others a random installed package. The splits
 have no file in common, and the source that the model was pretrained on is that of the training
 files, without docstrings.
 """
@@ -44,7 +44,8 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
     pretraining = _blocks(source, length)
     if min(len(pretraining), *(len(split["labels"]) for split in splits.values())) == 0:
         raise ResourceError(
-            f"{_root(chosen['draw'])} has too few source files; use a Python with its sources"
+            f"{_root(chosen['draw'])} has too little source or too few docstrings for a block of "
+            f"{length} bytes in each split; use Python and packages with their sources"
         )
     return splits, {"inputs": pretraining, "labels": pretraining}
 

@@ -1,8 +1,8 @@
 """Tasks of texts: which package a docstring or the source of a function is from.
 
-A small transformer was pretrained to tell the docstrings of other packages apart. Variant 0
-(``draw``) has fixed halves of the packages, others random ones. Tokens are hashed words, names of
-packages are masked, and the splits have no file in common.
+A small transformer was pretrained to tell the docstrings of other packages apart. ``draw`` 0
+has fixed halves of the packages, others random ones. Tokens are hashed words, names of packages are
+masked, and the splits have no file in common.
 """
 
 from __future__ import annotations

@@ -2,7 +2,10 @@
 
 Texts come from published files in the folder ``data`` (``train_files``, ``test_files``,
 ``without_files``), or are docstrings and functions of installed packages (``texts``). Duplicate
-texts are dropped, and no text is in two splits. Stored settings name this module.
+texts are dropped, and no text is in two splits.
+
+Settings name this module (``module = "published"``), and prepared tasks are keyed by it: do not
+rename it.
 """
 
 from __future__ import annotations
