@@ -22,7 +22,7 @@ REFUSED = [
     ("simulate --r -3", 2, "'-3' is not a whole number between 1 and"),
     ("simulate --K 0", 2, "'0' is not a whole number between 1 and"),
     ("simulate --r 8..32..0", 2, "'0' in the range '8..32..0' is not a whole number between 1"),
-    ("simulate --K 16 --r 1000", 2, "rank 1000 does not fit a 16x16 matrix: choose 1 <= r <= 16"),
+    ("simulate --K 16 --r 1000", 2, "rank 1000 does not fit a 16x16 matrix: choose 1 <= r <= 8"),
     ("simulate --K 16 --r 1 768", 2, "unexpected extra argument (768); see loca-theory simulate"),
     ("simulate --K 16 --r 1 --seed one", 2, "'one' is not a valid integer."),
     ("simulate --K", 2, "Option '--K' requires an argument"),
