@@ -441,31 +441,28 @@ def test_a_steep_spectrum_is_not_taken_for_two_roundings():
 
 
 @pytest.mark.parametrize("size", [2e-4, 3e-4, 1e-3, 1e-2])
-def test_swapped_sides_are_said(size):
+def test_swapped_sides_are_refused(size):
     """Also where the swapped pair nearly fits, and where nothing is found in it."""
     base, tuned = steep(4, 3, size)
-    result = unmerge(*matrices(tuned, base))
-    assert [row.rank for row in result.layers] == [None]
-    assert "swapped, it seems" in result.verdict
+    with pytest.raises(InvalidArgumentError, match=r"in 1 of 1 layer, the first .*; exchange the"):
+        unmerge(*matrices(tuned, base))
     assert unmerge(*matrices(base, tuned)).layers[0].rank == 4
 
 
-def test_swapped_sides_are_said_of_every_layer_of_a_kind():
+def test_swapped_sides_are_counted_in_every_layer_of_a_kind():
     base, tuned = deep(4, dict.fromkeys(range(4), ("LoRA", 2)))
-    result = unmerge(tuned, base)
-    assert result.verdict.startswith("4 of 4 layers: swapped, it seems")
+    with pytest.raises(InvalidArgumentError, match="in 4 of 4 layers"):
+        unmerge(tuned, base)
 
 
 def test_nothing_is_claimed_of_some_layers_if_others_are_swapped():
-    """A layer in which both directions fit says nothing beside one that fits in one alone."""
+    """Whichever side is passed as the base, the layers of the other direction are named."""
     base, tuned = steep(4, 3, 1e-3)
     names = "layers.0.q_proj.weight", "layers.0.v_proj.weight"
-    result = unmerge(
-        dict(zip(names, (tuned, base), strict=True)), dict(zip(names, (base, tuned), strict=True))
-    )
-    assert [row.form for row in result.layers] == [None, None]
-    assert not result.adapters
-    assert "1 of 2 layers: not claimed, since other layers look swapped." in result.verdict
+    sides = [dict(zip(names, pair, strict=True)) for pair in ((tuned, base), (base, tuned))]
+    for pair, name in zip((sides, sides[::-1]), names, strict=True):
+        with pytest.raises(InvalidArgumentError, match=f"in 1 of 2 layers, the first {name}"):
+            unmerge(*pair)
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)

@@ -71,3 +71,12 @@ def test_models_of_other_shapes_and_of_other_names_are_one_line(tmp_path, cli):
     assert done.code == 2
     assert "no tensor name in common (the base has " in done.err
     assert done.err.strip().count("\n") == 0
+
+
+def test_swapped_sides_are_one_line_and_no_result(tmp_path, cli):
+    base, merged = pair(tmp_path)
+    done = cli("unmerge", merged, base, "--out", tmp_path / "out")
+    assert done.code == 2
+    assert done.err.endswith("exchange the two, or leave such layers out with --exclude REGEX\n")
+    assert done.err.strip().count("\n") == 0
+    assert not (tmp_path / "out" / "unmerge.parquet").exists()
