@@ -406,7 +406,9 @@ def test_what_else_changed_is_named(llama):
 def test_an_unchanged_checkpoint_has_no_layer(llama):
     result = unmerge(llama, copy.deepcopy(llama))
     assert (result.layers, result.adapters) == ((), {})
-    assert result.verdict == "No layer changed."
+    assert result.verdict == "No layer changed: both checkpoints store the same tensors."
+    part = {name: weight for name, weight in llama.state_dict().items() if "layers.1" not in name}
+    assert "tensors (only in the base checkpoint)" in unmerge(llama.state_dict(), part).verdict
 
 
 def test_what_cannot_be_unmerged_is_refused(llama, tmp_path):

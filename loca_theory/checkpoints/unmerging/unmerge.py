@@ -109,6 +109,7 @@ def unmerge(
         "max_size": max_size,
         "model": pair.model.title if pair.base and pair.model.is_known else None,
         "unchecked": pair.unchecked,
+        "is_identical": not results and pair.is_identical(),
         "changed_outside": [
             name for name in pair.changed_outside(inside) if not _is_rounded_base(pair, name)
         ],
