@@ -142,7 +142,10 @@ def command(
 
 
 def _print(tuned: str, folder: Path, result: Extraction) -> None:
+    from rich.filesize import decimal
+
     from loca_theory.checkpoints.change.selection import MatrixSelection
+    from loca_theory.checkpoints.form.folder import WEIGHTS
     from loca_theory.checkpoints.form.forms import FORMS
 
     out = console()
@@ -208,7 +211,8 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
         )
     if result.note:
         out.print(result.note)
-    where = " and ".join(str(folder / adapter) for adapter in result.adapters)
+    sizes = {folder / key: (folder / key / WEIGHTS).stat().st_size for key in result.adapters}
+    where = " and ".join(f"{path} ({decimal(size)})" for path, size in sizes.items())
     are = "adapters are" if len(result.adapters) > 1 else "adapter is"
     out.print(f"The {are} in {where}.", soft_wrap=True)
     print_skipped(out, result.skipped)
