@@ -86,7 +86,7 @@ def command(
     method: Any,
     **arguments: Any,
 ) -> int:
-    """Convert a fine-tune to the best LoCA, LoRA or SHiRA adapter, and print what it retains.
+    """Convert a fine-tune to a LoCA, LoRA or SHiRA adapter, and print what it retains.
 
     FINETUNED is a checkpoint with full weights, or an adapter, which is resized; of several, each
     gets an adapter. PEFT can load the adapter; for LoCA, import loca_theory.adapters first. If
@@ -174,6 +174,8 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
     least = MatrixSelection.smallest_side
     if small := sum(min(row.shape) < least for row in result.matrices):
         out.print(f"analyze leaves out {small:,} of them, because a side is below {least}.")
+    if result.method != "best":
+        out.print("Another form may suit the change better: loca-theory analyze compares them.")
     if result.rounding_note:
         out.print(result.rounding_note)
     if result.identical is not None:
