@@ -75,8 +75,8 @@ def unmerge(
     find("dtype", dtype, DTYPES)
     if stored_adapter(merged) is not None:
         raise InvalidArgumentError(
-            "merged is an adapter, not a checkpoint that one was merged into; "
-            "extract resizes adapters"
+            f"{describe(merged)} is an adapter that is not merged; pass the merged checkpoint "
+            "(extract resizes adapters)"
         )
     selection = MatrixSelection(include, exclude, max_size).of_extraction()
     pair, device = open_pair(base, merged, selection, model), resolve_device(device)
