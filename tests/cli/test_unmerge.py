@@ -41,7 +41,9 @@ def test_the_demo_comes_back_to_the_bit(tmp_path, cli):
     document = json.loads(done.out)
     assert [row["rank"] for row in document["rows"]] == [4] * 4
     assert document["identical"] > 0.9999 > 0.9 > document["identical_svd"]
-    sizes = [path.stat().st_size for path in demo_pair(merged=True)]
+    base, merged = demo_pair(merged=True)
+    assert base.name == "before-merge.safetensors"
+    sizes = [path.stat().st_size for path in (base, merged)]
     assert max(sizes) < 80_000
 
 
