@@ -14,15 +14,15 @@ from typing import TypeVar, cast
 
 from loca_theory.errors import InvalidArgumentError
 
-# A message lists so many names, and suggests so many of more.
-_LISTED, _NEAREST = 50, 3
+# A message lists so many names, fewer beside a suggestion, and suggests so many of more.
+_LISTED, _LISTED_BESIDE, _NEAREST = 50, 30, 3
 
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)
 
 
 def find(what: str, name: object, known: Mapping[str, _T]) -> _T:
-    """Return the entry with the given name; the error suggests the nearest and lists all.
+    """Return the entry with the given name; the error suggests the nearest or lists all.
 
     ``what`` is the kind of entry, in the singular, for the message.
     """
@@ -38,7 +38,8 @@ def unknown_name(what: str, name: object, known: Iterable[str]) -> InvalidArgume
     are_many = len(names) > _LISTED
     near = nearest(name, names, _NEAREST if are_many else 1)
     hint = f"did you mean {' or '.join(near)}? Otherwise " if near else ""
-    choice = f"one of {len(names)} names" if are_many else f"from {', '.join(names)}"
+    is_long = len(names) > (_LISTED_BESIDE if near else _LISTED)
+    choice = f"one of {len(names)} names" if is_long else f"from {', '.join(names)}"
     return InvalidArgumentError(f"unknown {what} {name!r}; {hint}choose {choice}")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -44,10 +44,12 @@ def columns() -> Iterator[str]:
     for result in _results():
         if result is loca.VerificationResult:
             continue
+        command = import_module(f"loca_theory.cli.commands.{result.command}")
+        if printed := getattr(command, "printed_columns", dict)():
+            yield from (f"## `{result.command}`: the printed table", "", *_meanings(printed))
         for name, row in result.tables().items():
             yield from (f"## `{result.command}`: `{name}`", "", _text(_summary(row)), "")
-            texts = ((f"`{column}`", _text(text)) for column, text in meanings(row).items())
-            yield from _table(("column", "meaning"), texts)
+            yield from _meanings(meanings(row))
 
 
 def methods() -> Iterator[str]:
@@ -168,6 +170,11 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]
     for row in rows:
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
     yield ""
+
+
+def _meanings(columns: Mapping[str, str]) -> Iterator[str]:
+    texts = ((f"`{column}`", _text(text)) for column, text in columns.items())
+    yield from _table(("column", "meaning"), texts)
 
 
 def _summary(of: object) -> str:

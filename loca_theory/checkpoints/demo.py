@@ -22,5 +22,5 @@ def demo_pair(*, merged: bool = False) -> tuple[Path, Path]:
     Returns:
         The two safetensors files.
     """
-    names = ("unmerged", "merged") if merged else ("base", "tuned")
+    names = ("before-merge", "merged") if merged else ("base", "tuned")
     return _FOLDER / f"{names[0]}.safetensors", _FOLDER / f"{names[1]}.safetensors"

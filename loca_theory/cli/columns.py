@@ -35,17 +35,17 @@ def print_pointer(out: Console, command: str) -> None:
 
 
 def print_columns(command: str, further: Mapping[str, str]) -> None:
-    """Print what the columns of a command's tables mean, those of the printed table last."""
+    """Print what the columns of a command's tables mean, those of the printed table first."""
     from loca_theory.sweeps.results import meanings
 
     out = console()
     package: Any = import_module("loca_theory")
     results = (getattr(package, public) for public in package.__all__)
     (result,) = [kind for kind in results if getattr(kind, "command", None) == command]
-    for table, row_type in result.tables().items():
-        _print(out, f"{table}, in files and --format json", meanings(row_type))
     if further:
         _print(out, "The printed table", further)
+    for table, row_type in result.tables().items():
+        _print(out, f"{table}, in files and --format json", meanings(row_type))
 
 
 def _print(out: Console, title: str, texts: Mapping[str, str]) -> None:

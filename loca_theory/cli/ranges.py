@@ -29,6 +29,10 @@ class NumberList(click.ParamType):
         numbers = {number for part in value.split(",") for number in self._range(part)}
         return tuple(map(self.kind, sorted(numbers)))
 
+    def get_missing_message(self, param: Any, ctx: Any) -> str:  # noqa: ARG002
+        """What to write for an option that must be given."""
+        return self.forms.capitalize()
+
     def _range(self, part: str) -> list[Decimal]:
         """The numbers of a range, or the only number."""
         shown = _shortened(part.strip())

@@ -79,16 +79,17 @@ class Budget:
                 f"a {self.p}x{self.q} matrix has too many entries to count in float64; "
                 f"choose one with at most {_MOST_ENTRIES} entries"
             )
+        largest = self.p * self.q // (self.p + self.q)
+        if self.accounting is Accounting.DOF:
+            largest = min(self.p, self.q)
+        way_out = f"choose 1 <= r <= {largest}" if largest else "choose a larger matrix"
         if not 1 <= self.r <= min(self.p, self.q):
             raise InvalidArgumentError(
-                f"rank {self.r} does not fit a {self.p}x{self.q} matrix: "
-                f"choose 1 <= r <= {min(self.p, self.q)}"
+                f"rank {self.r} does not fit a {self.p}x{self.q} matrix: {way_out}"
             )
         if self.value_bits < 1:
             raise InvalidArgumentError(f"value_bits must be at least 1, not {self.value_bits}")
         if self.numbers > self.p * self.q:
-            largest = self.p * self.q // (self.p + self.q)
-            way_out = f"choose r <= {largest}" if largest else "choose a larger matrix"
             raise InvalidArgumentError(
                 f"budget larger than the matrix: rank {self.r} spends {self.numbers} numbers, "
                 f"but a {self.p}x{self.q} matrix has only {self.p * self.q}; {way_out}"

@@ -278,6 +278,24 @@ def test_an_adapter_is_applied_as_if_it_had_been_saved_and_loaded(tmp_path, meth
         extraction.apply(unfit)
 
 
+def test_the_card_of_files_loads_them_into_a_module_of_ones_own(tmp_path):
+    model, sides = tiny(), [tmp_path / f"{name}.safetensors" for name in ("base", "tuned")]
+    for weights, path in zip((model.state_dict(), tuned_weights(model)), sides, strict=True):
+        save_file(weights, path)
+    extraction = extract(*sides, "lora", rank=2)
+    extraction.save(tmp_path)
+    card = (tmp_path / "lora" / "README.md").read_text(encoding="utf-8")
+    assert "base_model:" not in card
+    code = card.partition("```python\n")[2].partition("```")[0]
+    code = code.replace("base_model = ...", "base_model = module")
+    scope = {"module": copy.deepcopy(model)}
+    with torch.no_grad():
+        scope["module"].up.weight.zero_()
+    exec(code.replace("PATH_OR_NAME_OF_THIS_ADAPTER", str(tmp_path / "lora")), scope)
+    model.name_or_path = str(sides[0])  # which PEFT compares with the adapter's
+    torch.testing.assert_close(scope["model"](TOKENS), extraction.apply(model)(TOKENS))
+
+
 def test_a_mixed_result_is_two_adapters_that_are_loaded_one_after_the_other(tmp_path):
     model = tiny()
     before = {name: value.clone() for name, value in model.state_dict().items()}

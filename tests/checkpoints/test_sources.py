@@ -273,6 +273,13 @@ def test_a_missing_hub_extra_says_how_to_install_it(monkeypatch):
         open_checkpoint("hub:org/name")
 
 
+def test_a_repository_that_is_not_found_is_said_in_plain_words(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    said = "hub:org/name cannot be fetched: no network, no such repository, or no access to it; "
+    with pytest.raises(ResourceError, match=said):
+        open_checkpoint("hub:org/name")
+
+
 DTYPES = st.sampled_from(["F32", "BF16", "F16", "I8", "BOOL", "F8_E4M3", "F64", "U4", "x"])
 KEYS = st.sampled_from(["dtype", "shape", "data_offsets", "__metadata__", "w", ""])
 JSON = st.recursive(

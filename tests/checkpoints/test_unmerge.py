@@ -155,7 +155,9 @@ def test_the_code_of_the_card_loads_the_adapters(llama, tmp_path, forms):
     result = unmerge(base, checkpoint)
     result.save(tmp_path)
     card = (tmp_path / "lora" / "README.md").read_text(encoding="utf-8")
-    assert f'base_model: "{tmp_path / "base"}"\n' in card
+    assert card.startswith("---\nlibrary_name: peft\n---\n"), "the hub refuses a path as a base"
+    assert "how the merge rounded: *exact*, the sum once;" in card
+    assert "A truncated SVD is the best approximation of the stored difference" in card
     code = card.partition("```python\n")[2].partition("```")[0]
     code = code.replace("PATH_OR_NAME_OF_THIS_ADAPTER", str(tmp_path / "lora"))
     scope = {}
@@ -406,13 +408,15 @@ def test_what_else_changed_is_named(llama):
 def test_an_unchanged_checkpoint_has_no_layer(llama):
     result = unmerge(llama, copy.deepcopy(llama))
     assert (result.layers, result.adapters) == ((), {})
-    assert result.verdict == "No layer changed."
+    assert result.verdict == "No layer changed: both checkpoints store the same tensors."
+    part = {name: weight for name, weight in llama.state_dict().items() if "layers.1" not in name}
+    assert "tensors (only in the base checkpoint)" in unmerge(llama.state_dict(), part).verdict
 
 
 def test_what_cannot_be_unmerged_is_refused(llama, tmp_path):
     config = peft.LoraConfig(r=2, target_modules=["q_proj"])
     peft.get_peft_model(copy.deepcopy(llama), config).save_pretrained(tmp_path)
-    with pytest.raises(InvalidArgumentError, match="merged is an adapter"):
+    with pytest.raises(InvalidArgumentError, match=f"{tmp_path} is an adapter .*; pass the merged"):
         unmerge(llama, tmp_path)
     with pytest.raises(InvalidArgumentError, match="no linear layer is left to look at"):
         unmerge(llama, full(llama), include="embed")
@@ -441,31 +445,28 @@ def test_a_steep_spectrum_is_not_taken_for_two_roundings():
 
 
 @pytest.mark.parametrize("size", [2e-4, 3e-4, 1e-3, 1e-2])
-def test_swapped_sides_are_said(size):
+def test_swapped_sides_are_refused(size):
     """Also where the swapped pair nearly fits, and where nothing is found in it."""
     base, tuned = steep(4, 3, size)
-    result = unmerge(*matrices(tuned, base))
-    assert [row.rank for row in result.layers] == [None]
-    assert "swapped, it seems" in result.verdict
+    with pytest.raises(InvalidArgumentError, match=r"in 1 of 1 layer, the first .*; exchange the"):
+        unmerge(*matrices(tuned, base))
     assert unmerge(*matrices(base, tuned)).layers[0].rank == 4
 
 
-def test_swapped_sides_are_said_of_every_layer_of_a_kind():
+def test_swapped_sides_are_counted_in_every_layer_of_a_kind():
     base, tuned = deep(4, dict.fromkeys(range(4), ("LoRA", 2)))
-    result = unmerge(tuned, base)
-    assert result.verdict.startswith("4 of 4 layers: swapped, it seems")
+    with pytest.raises(InvalidArgumentError, match="in 4 of 4 layers"):
+        unmerge(tuned, base)
 
 
 def test_nothing_is_claimed_of_some_layers_if_others_are_swapped():
-    """A layer in which both directions fit says nothing beside one that fits in one alone."""
+    """Whichever side is passed as the base, the layers of the other direction are named."""
     base, tuned = steep(4, 3, 1e-3)
     names = "layers.0.q_proj.weight", "layers.0.v_proj.weight"
-    result = unmerge(
-        dict(zip(names, (tuned, base), strict=True)), dict(zip(names, (base, tuned), strict=True))
-    )
-    assert [row.form for row in result.layers] == [None, None]
-    assert not result.adapters
-    assert "1 of 2 layers: not claimed, since other layers look swapped." in result.verdict
+    sides = [dict(zip(names, pair, strict=True)) for pair in ((tuned, base), (base, tuned))]
+    for pair, name in zip((sides, sides[::-1]), names, strict=True):
+        with pytest.raises(InvalidArgumentError, match=f"in 1 of 2 layers, the first {name}"):
+            unmerge(*pair)
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -195,7 +196,9 @@ def test_the_result_says_where_the_adapter_is(cli, pair):
     assert "layers.0.q_proj" in shown
     pattern = r"LoCA with 400 learned numbers: (.*)% of the energy of 4 increments is retained\.\n"
     sentence = re.search(pattern, shown)
-    assert "The adapter is in adapter/loca.\n" in shown
+    assert "\nAnother form may suit the change better: loca-theory analyze compares them." in shown
+    size = Path("adapter/loca/adapter_model.safetensors").stat().st_size
+    assert f"The adapter is in adapter/loca ({size / 1000:.1f} kB).\n" in shown
     said = "Names are those of the file; not checked against a model: no config.json names the"
     assert said in " ".join(shown.split())
     done = cli(*command, "--quiet", "--format", "json")
@@ -223,7 +226,9 @@ def test_the_demo_needs_no_size_and_says_why_it_has_another_matrix_than_that_of_
     done = cli("extract", "--demo", "--method", "lora")
     assert done.err.startswith("note: without a size, --demo takes --r 8\n")
     assert "of 9 increments is retained.\nanalyze leaves out 1 of them, because a side" in done.out
-    assert "demo takes" not in cli("extract", "--demo", "--components", 9).err
+    done = cli("extract", "--demo", "--components", 9)
+    assert "demo takes" not in done.err
+    assert "Fitting to the rounding did not help; the plain fit is kept.\n" in done.out
 
 
 def test_a_total_is_split_and_compared_with_uniform_sizes(cli, cwd, pair):
@@ -249,7 +254,8 @@ def test_each_form_that_wins_somewhere_has_a_folder(cli, cwd, pair):
     change(cwd / pair[1], lambda row: row.update({name: before + idct2(sparse)}))
     done = cli(*command, "two")
     assert "LoRA and LoCA with " in done.out
-    assert "The adapters are in two/lora and two/loca." in done.out
+    assert "Another form" not in done.out
+    assert re.search(r"The adapters are in two/lora \(.* kB\) and two/loca \(.* kB\)\.", done.out)
     for form in ("lora", "loca"):
         assert (cwd / "two" / form / "adapter_config.json").is_file()
 

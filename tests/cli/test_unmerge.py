@@ -41,7 +41,9 @@ def test_the_demo_comes_back_to_the_bit(tmp_path, cli):
     document = json.loads(done.out)
     assert [row["rank"] for row in document["rows"]] == [4] * 4
     assert document["identical"] > 0.9999 > 0.9 > document["identical_svd"]
-    sizes = [path.stat().st_size for path in demo_pair(merged=True)]
+    base, merged = demo_pair(merged=True)
+    assert base.name == "before-merge.safetensors"
+    sizes = [path.stat().st_size for path in (base, merged)]
     assert max(sizes) < 80_000
 
 
@@ -71,3 +73,12 @@ def test_models_of_other_shapes_and_of_other_names_are_one_line(tmp_path, cli):
     assert done.code == 2
     assert "no tensor name in common (the base has " in done.err
     assert done.err.strip().count("\n") == 0
+
+
+def test_swapped_sides_are_one_line_and_no_result(tmp_path, cli):
+    base, merged = pair(tmp_path)
+    done = cli("unmerge", merged, base, "--out", tmp_path / "out")
+    assert done.code == 2
+    assert done.err.endswith("exchange the two, or leave such layers out with --exclude REGEX\n")
+    assert done.err.strip().count("\n") == 0
+    assert not (tmp_path / "out" / "unmerge.parquet").exists()

@@ -47,6 +47,9 @@ def test_every_column_of_every_result_is_described(generated):
     }
     parts = re.split(r"^(## .+)$", "\n".join(generated.columns()), flags=re.MULTILINE)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    for command, heading in (("analyze", "rank 90%"), ("extract", "before"), ("unmerge", "by SVD")):
+        printed = sections.pop(f"## `{command}`: the printed table")
+        assert re.search(rf"^\| `{heading}` \| \S.* \|$", printed, re.MULTILINE)
     assert sections.keys() == tables.keys()
     for title, row in tables.items():
         described = re.findall(r"^\| `(\w+)` \| \S.* \|$", sections[title], re.MULTILINE)

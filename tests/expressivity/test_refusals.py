@@ -66,10 +66,15 @@ BAD = [
 ]
 CALLS = [
     # budgets
-    (lambda: Budget(8, 8, 5), "spends 80 numbers, but a 8x8 matrix has only 64; choose r <= 4"),
+    (
+        lambda: Budget(8, 8, 5),
+        "spends 80 numbers, but a 8x8 matrix has only 64; choose 1 <= r <= 4",
+    ),
     (lambda: Budget(1, 5, 1), "spends 6 numbers, but a 1x5 matrix has only 5; choose a larger"),
-    (lambda: Budget(3, 8, 0), "rank 0 does not fit a 3x8 matrix: choose 1 <= r <= 3"),
-    (lambda: Budget(3, 8, 4), "rank 4 does not fit a 3x8 matrix: choose 1 <= r <= 3"),
+    (lambda: Budget(3, 8, 0), "rank 0 does not fit a 3x8 matrix: choose 1 <= r <= 2"),
+    (lambda: Budget(3, 8, 4), "rank 4 does not fit a 3x8 matrix: choose 1 <= r <= 2"),
+    (lambda: Budget(3, 8, 4, "dof"), "rank 4 does not fit a 3x8 matrix: choose 1 <= r <= 3"),
+    (lambda: Budget(1, 5, 2), "rank 2 does not fit a 1x5 matrix: choose a larger matrix"),
     (lambda: Budget(0, 4, 1), "at least one row and one column, not 0x4"),
     (lambda: Budget(4, -1, 1), "at least one row and one column, not 4x-1"),
     (lambda: Budget(2**27, 2**27, 1), "has too many entries to count in float64"),

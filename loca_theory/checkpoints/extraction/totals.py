@@ -89,8 +89,7 @@ class ExtractionTotals:
         formats = " and ".join(sorted({row.format for row in inside if row.format}))
         stored = f"The fine-tune is stored in {formats}, and the stored difference is rounded."
         if not moved:
-            held_out = "brought no adapter nearer to entries that it was not fitted to"
-            return f"{stored} Steps into the rounding cells {held_out}, so that none was moved."
+            return f"{stored} Fitting to the rounding did not help; the plain fit is kept."
         error, nearest_error, distance, nearest_distance = (
             _mean(moved, [getattr(row, name) for row in moved])
             for name in ("error", "nearest_error", "distance", "nearest_distance")

@@ -176,10 +176,15 @@ def download(name: str) -> Path:
         )
     try:
         from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
     except ImportError as error:
         raise ResourceError(
             "reading from the hub needs huggingface_hub: pip install 'loca-theory[hub]'"
         ) from error
     way_out = "; download it yourself and pass its folder"
     with any_error_as(ResourceError, f"hub:{name} cannot be fetched", way_out):
-        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=_FILES))
+        try:
+            path = snapshot_download(repository, revision=revision or None, allow_patterns=_FILES)
+        except (LocalEntryNotFoundError, RepositoryNotFoundError) as error:
+            raise OSError("no network, no such repository, or no access to it") from error
+        return Path(path)

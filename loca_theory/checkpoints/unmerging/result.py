@@ -87,11 +87,12 @@ class Unmerged(Result):
     @property
     def verdict(self) -> str:
         """The merged change in one sentence, and then what was not found."""
-        if not self.layers and self.changed_outside:
-            why = f"; left out: {reasons(self.skipped)}" if self.skipped else ""
-            return f"No linear layer changed that could be looked at, but other tensors did{why}."
+        if not self.layers and self.manifest["grid"]["is_identical"]:
+            return "No layer changed: both checkpoints store the same tensors."
         if not self.layers:
-            return "No layer changed."
+            why = f"; left out: {reasons(self.skipped)}" if self.skipped else ""
+            others = " that could be looked at, but other tensors did"
+            return f"No linear layer changed{others if self.changed_outside else ''}{why}."
         others = Counter(row.outcome for row in self.layers if row.form is None)
         total = counted(len(self.layers), "layer")
         missing = [f"{count} of {total}: {why}." for why, count in others.items()]

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 NOT_ROUNDED = "stored in 24 bits or more: rounding hides nothing, and extract makes the adapter"
 NEITHER = "neither of low rank nor of few cosine components"
-SWAPPED = "swapped, it seems: what was passed as the base is a merge into the other"
-BESIDE_SWAPPED = "not claimed, since other layers look swapped"
+SWAPPED = "swapped"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 
 from loca_theory._lookup import find
+from loca_theory._words import counted
 from loca_theory.checkpoints.change.comparable import nothing_left
 from loca_theory.checkpoints.change.opening import open_pair, stored_adapter
 from loca_theory.checkpoints.change.pair import CheckpointPair, wider
@@ -20,7 +21,7 @@ from loca_theory.checkpoints.source.open import Source, base_name, describe
 from loca_theory.checkpoints.unmerging.adapters import adapters_of
 from loca_theory.checkpoints.unmerging.kinds import unmerge_layers
 from loca_theory.checkpoints.unmerging.result import Unmerged
-from loca_theory.checkpoints.unmerging.rows import BESIDE_SWAPPED, SWAPPED, UnmergedLayer
+from loca_theory.checkpoints.unmerging.rows import SWAPPED
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.rounding import format_of
 from loca_theory.sweeps import Runner
@@ -67,14 +68,15 @@ def unmerge(
             stored, from which an interrupted run continues.
 
     Raises:
-        InvalidArgumentError: ``merged`` is an adapter, or no linear layer is left to look at.
+        InvalidArgumentError: ``merged`` is an adapter, both are swapped, as far as the layers tell,
+            or no linear layer is left to look at.
         ResourceError: a file is damaged or cannot be read, or there is not enough memory.
     """
     find("dtype", dtype, DTYPES)
     if stored_adapter(merged) is not None:
         raise InvalidArgumentError(
-            "merged is an adapter, not a checkpoint that one was merged into; "
-            "extract resizes adapters"
+            f"{describe(merged)} is an adapter that is not merged; pass the merged checkpoint "
+            "(extract resizes adapters)"
         )
     selection = MatrixSelection(include, exclude, max_size).of_extraction()
     pair, device = open_pair(base, merged, selection, model), resolve_device(device)
@@ -91,8 +93,12 @@ def unmerge(
         raise nothing_left(skipped, "linear layer is left to look at")
     task = Task({"": pair}, device, chosen_runner(runner), skipped)
     results = unmerge_layers(task, layers, dtype)
-    if any(row.outcome == SWAPPED for _, row, _ in results):
-        results = [(layer, _unclaimed(row), {}) for layer, row, _ in results]
+    if swapped := [row.name for _, row, _ in results if row.outcome == SWAPPED]:
+        raise InvalidArgumentError(
+            "what was passed as the base looks like a merge into the other checkpoint, in "
+            f"{len(swapped)} of {counted(len(results), 'layer')}, the first {swapped[0]}; exchange "
+            'the two, or leave such layers out with exclude="..."'
+        )
     found = [result for result in results if result[1].form is not None]
     inside = {layer.weight for layer, _, _ in found}
     grid = {
@@ -103,6 +109,7 @@ def unmerge(
         "max_size": max_size,
         "model": pair.model.title if pair.base and pair.model.is_known else None,
         "unchecked": pair.unchecked,
+        "is_identical": not results and pair.is_identical(),
         "changed_outside": [
             name for name in pair.changed_outside(inside) if not _is_rounded_base(pair, name)
         ],
@@ -113,12 +120,6 @@ def unmerge(
         skipped=tuple(skipped),
         adapters=adapters_of(pair, found, base_name(base)),
     )
-
-
-def _unclaimed(row: UnmergedLayer) -> UnmergedLayer:
-    """The row of a layer whose sides are exchanged if those of others are."""
-    outcome = row.outcome if row.form is None else BESIDE_SWAPPED
-    return UnmergedLayer(row.name, row.shape, outcome, row.format, row.changed)
 
 
 def _is_rounded_base(pair: CheckpointPair, name: str) -> bool:

@@ -86,7 +86,7 @@ def command(
     method: Any,
     **arguments: Any,
 ) -> int:
-    """Convert a fine-tune to the best LoCA, LoRA or SHiRA adapter, and print what it retains.
+    """Convert a fine-tune to a LoCA, LoRA or SHiRA adapter, and print what it retains.
 
     FINETUNED is a checkpoint with full weights, or an adapter, which is resized; of several, each
     gets an adapter. PEFT can load the adapter; for LoCA, import loca_theory.adapters first. If
@@ -142,7 +142,10 @@ def command(
 
 
 def _print(tuned: str, folder: Path, result: Extraction) -> None:
+    from rich.filesize import decimal
+
     from loca_theory.checkpoints.change.selection import MatrixSelection
+    from loca_theory.checkpoints.form.folder import WEIGHTS
     from loca_theory.checkpoints.form.forms import FORMS
 
     out = console()
@@ -171,6 +174,8 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
     least = MatrixSelection.smallest_side
     if small := sum(min(row.shape) < least for row in result.matrices):
         out.print(f"analyze leaves out {small:,} of them, because a side is below {least}.")
+    if result.method != "best":
+        out.print("Another form may suit the change better: loca-theory analyze compares them.")
     if result.rounding_note:
         out.print(result.rounding_note)
     if result.identical is not None:
@@ -208,7 +213,8 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
         )
     if result.note:
         out.print(result.note)
-    where = " and ".join(str(folder / adapter) for adapter in result.adapters)
+    sizes = {folder / key: (folder / key / WEIGHTS).stat().st_size for key in result.adapters}
+    where = " and ".join(f"{path} ({decimal(size)})" for path, size in sizes.items())
     are = "adapters are" if len(result.adapters) > 1 else "adapter is"
     out.print(f"The {are} in {where}.", soft_wrap=True)
     print_skipped(out, result.skipped)
