@@ -33,9 +33,8 @@ _FACTORS = {
 def draw_low_rank(table: pd.DataFrame) -> Figure:
     """Energy of the K/8 largest singular values by training: a panel per task, a row per training.
 
-    Vertical marks: what the best cosine coefficients retain at the same budget (f + 2zφ(z), where f
-    is their fraction of the entries and z the normal quantile of 1 − f/2), and what low rank
-    retains of independent normal entries.
+    Vertical marks: what the best cosine coefficients retain of the same ΔW at the same budget, and
+    what low rank retains of independent normal entries.
     """
     table = table[table["retained"].notna()]
     if table.empty:
@@ -55,7 +54,7 @@ def draw_low_rank(table: pd.DataFrame) -> Figure:
     axes[0].set_xticks([0, 0.5, 1], ["0", "50%", "100%"])
     above = (shown["retained"] > shown["cosine"]).sum()
     canvas.headline(f"Low rank retains more of ΔW than cosines in {above} of {len(shown)} cases")
-    text = "energy of ΔW that rank K/8 retains, K the smaller side of a matrix\n"
+    text = "energy retained at the budget of rank K/8, K the smaller side of a matrix\n"
     axes[len(axes) // 2].set_xlabel(f"{text}lines: 95% intervals over seeds")
     marks = axes[0].get_legend_handles_labels()
     if list(tasks.values())[-1]["row"].nunique() < len(rows) / 2:
@@ -76,20 +75,17 @@ def _in_rows(table: pd.DataFrame) -> pd.DataFrame:
 
 def _draw_task(axis: Axes, table: pd.DataFrame, rows: dict[str, int]) -> None:
     heights = table["row"].map(rows)
-    references = table.assign(height=heights).drop_duplicates("height")
     for column, color, label in (
         ("independent", BLACK, "independent entries, rank K/8"),
-        ("threshold", LOOKS["LoCA"].color, "independent entries, best cosines"),
+        ("cosine", LOOKS["LoCA"].color, "ΔW, best cosines"),
     ):
-        axis.plot(
-            references[column], references["height"], "|", color=color, ms=9, mew=2, label=label
-        )
+        axis.plot(table[column], heights, "|", color=color, ms=9, mew=1.2, label=label)
     for optimizer, runs in table.groupby("optimizer", sort=False):
         color, mark = _OPTIMIZERS.get(str(optimizer), _OTHER)
         y = heights[runs.index]
         finite: Any = np.isfinite(runs[["low", "high"]].to_numpy(float)).all(axis=1)
         axis.hlines(y[finite], runs["low"][finite], runs["high"][finite], color=color, lw=0.9)
-        axis.plot(runs["retained"], y, mark, color=color, ms=4, label=optimizer)
+        axis.plot(runs["retained"], y, mark, color=color, ms=4, label=f"ΔW, rank K/8, {optimizer}")
     axis.grid(visible=False)
     border = max(heights) + 0.5
     axis.vlines([0.5, 1], -0.5, border, color="0.9", linewidth=0.8, zorder=0)

@@ -135,6 +135,21 @@ def test_the_title_of_the_losses_is_of_what_is_drawn_and_the_caption_of_all_task
     assert re.search(said, picture.caption)
 
 
+def test_low_rank_lies_to_the_right_of_the_cosines_in_as_many_cases_as_the_title_says():
+    picture = drawn(draw_low_rank, stored("low_rank"))
+    above = cases = 0
+    for axis in picture.axes:
+        marks = {line.get_label(): line for line in axis.lines}
+        heights, cosines = (list(marks["ΔW, best cosines"].get_data()[i]) for i in (1, 0))
+        low_rank = [line for label, line in marks.items() if label.startswith("ΔW, rank K/8, ")]
+        cases += sum(len(line.get_xdata()) for line in low_rank)
+        for line in low_rank:
+            for x, y in zip(*line.get_data(), strict=True):
+                beside = [c for c, height in zip(cosines, heights, strict=True) if height == y]
+                above += x > max(beside)
+    assert picture.get_suptitle().endswith(f"in {above} of {cases} cases")
+
+
 def some(name, count=None, **changed):
     return stored(name).head(count).assign(**changed)
 
