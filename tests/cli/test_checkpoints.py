@@ -198,7 +198,7 @@ def test_the_result_says_where_the_adapter_is(cli, pair):
     sentence = re.search(pattern, shown)
     assert "\nAnother form may suit the change better: loca-theory analyze compares them." in shown
     size = Path("adapter/loca/adapter_model.safetensors").stat().st_size
-    assert f"The adapter is in adapter/loca ({size / 1000:.1f} kB).\n" in shown
+    assert f"The adapter is in adapter/loca.\nSize on disk: {size / 1000:.1f} kB.\n" in shown
     said = "Names are those of the file; not checked against a model: no config.json names the"
     assert said in " ".join(shown.split())
     done = cli(*command, "--quiet", "--format", "json")

@@ -65,7 +65,7 @@ def test_correlate_takes_a_method_of_the_users_own_and_says_where_its_errors_are
     assert "errors are in JSON, CSV and the tables and figures of --out" in done.err
     assert "neighbouring rows have correlation ρ, neighbouring columns 0.3" in done.out
     assert "LoCA throughout" in done.out
-    assert "throughout: retains more at every strength" in done.out
+    assert "'LoCA throughout': LoCA retains more at every" in done.out
     assert cli(*command, "all", "--draws", 2).code == 0
 
 

@@ -214,9 +214,9 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
     if result.note:
         out.print(result.note)
     sizes = {folder / key: (folder / key / WEIGHTS).stat().st_size for key in result.adapters}
-    where = " and ".join(f"{path} ({decimal(size)})" for path, size in sizes.items())
     are = "adapters are" if len(result.adapters) > 1 else "adapter is"
-    out.print(f"The {are} in {where}.", soft_wrap=True)
+    out.print(f"The {are} in {' and '.join(map(str, sizes))}.", soft_wrap=True)
+    out.print(f"Size on disk: {' and '.join(map(decimal, sizes.values()))}.")
     print_skipped(out, result.skipped)
 
 
