@@ -1,7 +1,4 @@
-"""The package's figure class, its matplotlib style, and figures as PNG bytes.
-
-Figures keep the user's size, and wrap long titles and legends. ``canvas.save_figure`` writes files.
-"""
+"""The package's matplotlib style, and figures that keep the user's size and wrap long titles."""
 
 from __future__ import annotations
 
@@ -55,10 +52,7 @@ def beside_users_style() -> AbstractContextManager[None]:
 
 
 def styled(draw: Callable[_Arguments, Figure]) -> Callable[_Arguments, Figure]:
-    """Make a function draw in the style of :func:`beside_users_style`, and fit its titles.
-
-    If it draws into the caller's ``ax``, nothing is changed.
-    """
+    """Make a function draw as :func:`beside_users_style`, unless it draws into a given ``ax``."""
 
     @wraps(draw)
     def drawn(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Figure:
