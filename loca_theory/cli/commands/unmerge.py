@@ -97,7 +97,7 @@ def _print(result: Unmerged, folder: Path) -> None:
             "matrix": printable(short_name(row.name)),
             "shape": "×".join(map(str, row.shape)),
             **{column.title: column.text(row) for column in _COLUMNS},
-            "adapter": _adapter(row),  # in its place among the columns
+            "adapter": _adapter(row),  # after the columns of its layer
         }
         for row in result.layers
     ]
